@@ -1,0 +1,78 @@
+# make build | demo | test | lint | fuzz SECONDS=60 | bench | test-sanitize | coverage | tidy | wheel
+#
+# PYTHON=...   an interpreter that has torch >= 2.11; default: .venv, made here
+# JOBS=...     compilers at a time
+
+PYTHON ?=
+SECONDS ?= 60
+JOBS ?= $(shell nproc)
+
+export PYTHON
+python := $(if $(PYTHON),$(shell command -v $(PYTHON)),$(CURDIR)/.venv/bin/python)
+ifneq ($(PYTHON),)
+export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
+endif
+
+configure = cmake --preset release -DPython_EXECUTABLE=$(python) \
+  -DCMAKE_COMPILE_WARNING_AS_ERROR=$(if $(CI),ON,OFF) --log-level=WARNING
+
+.PHONY: build demo test check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
+
+build:
+	tools/bootstrap
+	$(configure)
+	cmake --build --preset release --parallel $(JOBS)
+
+demo: build
+	$(python) examples/digits/demo.py
+
+# Everything runs even when something fails, and then the whole fails.
+test: build
+	+@$(MAKE) --keep-going --no-print-directory check-cpp check-python lint
+	@echo "test: C++ tests, Python tests and lint passed"
+
+check-cpp:
+	ctest --preset release
+
+# A fresh Inductor cache: a kernel compiled for an earlier build must not be found again.
+check-python:
+	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
+	  TORCHINDUCTOR_CACHE_DIR="$$cache" $(python) -m pytest -q
+
+lint:
+	$(python) tools/lint.py
+
+fuzz:
+	tools/bootstrap clang
+	cmake --preset fuzz --log-level=WARNING
+	cmake --build --preset fuzz --parallel $(JOBS)
+	tools/run_fuzzers build/fuzz $(SECONDS)
+
+bench:
+	tools/bootstrap
+	$(configure) -DSAFEOPS_BUILD_BENCHMARKS=ON
+	cmake --build --preset release --parallel $(JOBS)
+	set -e; for bench in build/release/benchmarks/*_bench; do $$bench; done
+	$(python) benchmarks/bench.py
+
+test-sanitize:
+	tools/bootstrap clang
+	cmake --workflow --preset asan-ubsan
+	cmake --workflow --preset tsan
+
+coverage:
+	tools/bootstrap
+	find build/coverage -name '*.gcda' -delete 2>/dev/null || true
+	cmake --workflow --preset coverage
+	$(python) tools/coverage.py build/coverage
+
+tidy: build
+	tools/bootstrap tidy
+	run-clang-tidy -quiet -j $(JOBS) -p build/release '$(CURDIR)/src/.*\.cc'
+
+wheel:
+	tools/bootstrap
+	$(python) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+clean:
+	rm -rf build dist python/safeops/lib

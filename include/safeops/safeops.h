@@ -1,0 +1,5 @@
+#pragma once
+
+#include "safeops/diagnostics.h"
+#include "safeops/operators.h"
+#include "safeops/policy.h"

@@ -1,0 +1,139 @@
+"""``safeops.normalize``: resolves the policy, calls the operator, and accounts for what it hit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from safeops import _call_lines, _compiled_scope, _policy
+from safeops._library import hit_epoch
+
+_functional = torch.ops.safeops.normalize.default
+_into_out = torch.ops.safeops.normalize.out
+
+_STOCK_EPS = 1e-12
+
+
+def normalize(
+    input: Tensor,
+    p: float = 2.0,
+    dim: int | Sequence[int] = 1,
+    eps: float | None = None,
+    out: Tensor | None = None,
+    *,
+    policy: str | None = None,
+) -> Tensor:
+    r"""Divides every row of ``input`` by its p-norm; swaps with ``torch.nn.functional.normalize``.
+
+    For a row x (the elements along ``dim``) with norm :math:`n = \lVert x \rVert_p`:
+
+    .. math::
+        y = x / n, \qquad
+        \nabla_x = (g - y \langle y, g \rangle) / n \quad (p = 2)
+
+    The row is singular where n is exactly 0, or below eps; there the policy decides:
+
+    ========== ====================== ==============================================
+    policy     value                  gradient
+    ========== ====================== ==============================================
+    stock      x / max(n, eps)        g / eps
+    nan        NaN                    NaN
+    epsilon    x / max(n, eps)        g / eps
+    zero       0                      0, at every order
+    raise      an error               an error where g is not 0
+    ========== ====================== ==============================================
+
+    A policy never changes a bit of a row that is not singular, and norms neither overflow nor
+    underflow on the way: a float32 row of 1e25 or 1e-30 (the latter under ``zero``) gives a unit
+    row and the right gradient. NaN or inf in a row gives what PyTorch gives.
+
+    Args:
+        input: real or complex floating-point tensor of any shape and memory format.
+        p: order of the norm: any number but NaN, inf and -inf included.
+        dim: dim or dims of a row; the empty tuple means all dims.
+        eps: threshold of "singular". None means that of the scope, else 1e-12 under ``stock`` and
+            ``epsilon`` (2**-14 for float16 under ``epsilon``) and 0 under the other policies.
+        out: tensor of the same dtype that receives the result; resized if its shape differs.
+        policy: ``"stock"``, ``"nan"``, ``"epsilon"``, ``"zero"`` or ``"raise"``. None means the
+            innermost ``safeops.policy`` scope, else ``safeops.set_default_policy``, else
+            ``SAFEOPS_POLICY``, else stock with one warning per call line that hits.
+
+    Returns:
+        A tensor with the shape, dtype and memory format of ``input``, or ``out``.
+
+    Raises:
+        SingularityError: under ``raise``, if a row is singular. Nothing is written to ``out``.
+        ValueError: for an unknown policy, a bad eps, or p = NaN.
+        IndexError: for a dim out of range.
+        RuntimeError: for an integer or boolean input.
+        NotImplementedError: for a sparse or nested input.
+
+    Example:
+        >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+        >>> safeops.normalize(x, dim=-1, policy="zero")
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]], grad_fn=<SafeopsNormalizeBackward>)
+    """
+    if has_torch_function_variadic(input, out):
+        return _hand_over(input, p, dim, eps, out, policy)
+    if policy == "":
+        _policy.check_policy(policy, "safeops.normalize: policy")
+    if is_dynamo_compiling():
+        policy = _compiled_scope.normalize if policy is None else policy
+        eps = _compiled_scope.eps if eps is None else eps
+        return _call(input, p, dim, eps, out, policy)
+
+    if policy is None or eps is None:
+        scope_policy, scope_eps = _policy.resolve("normalize")
+        policy = scope_policy if policy is None else policy
+        eps = scope_eps if eps is None else eps
+    epoch = hit_epoch.value
+    try:
+        result = _call(input, p, dim, eps, out, policy)
+    except Exception as error:
+        singularity = _call_lines.note_failed_call(epoch, error)
+        if singularity is None:
+            raise
+        raise singularity from None
+    if hit_epoch.value != epoch:
+        _call_lines.note_hit(epoch, policy, _stock_gradient(eps))
+    return result
+
+
+def _call(
+    input: Tensor,
+    p: float,
+    dim: int | Sequence[int],
+    eps: float | None,
+    out: Tensor | None,
+    policy: str,
+) -> Tensor:
+    if out is None:
+        result: Tensor = _functional(input, p, dim, eps, policy)
+        return result
+    # The operator returns nothing on versions of torch that cannot compile an out that is returned.
+    _into_out(input, p, dim, eps, policy, out=out)
+    return out
+
+
+def _hand_over(
+    input: Tensor,
+    p: float,
+    dim: int | Sequence[int],
+    eps: float | None,
+    out: Tensor | None,
+    policy: str | None,
+) -> Tensor:
+    result: Tensor = handle_torch_function(
+        normalize, (input, out), input, p, dim, eps, out=out, policy=policy
+    )
+    return result
+
+
+def _stock_gradient(eps: float | None) -> str:
+    floor = _STOCK_EPS if eps is None else eps
+    return f"grad / {floor:g}, up to {1 / floor if floor else float('inf'):.3g} times grad"

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/hits.h"
+#include "safeops/diagnostics.h"
+
+namespace safeops {
+
+/// What a settled execution was. Pointers are read during the call only.
+struct Call {
+  Operator op;
+  Direction direction;
+  Device device;
+  std::uint64_t rows;
+  const std::int64_t* shape;
+  int dims;
+  const char* dtype;
+  bool raises;  ///< the caller is about to throw the error of policy `raise`
+};
+
+/// Adds the hits of one execution to the counters and, if there are hits beyond notices, makes them this thread's last
+/// hit and moves the epoch. Lock-free, no allocation. Returns the serial of a forward call that hit, else 0.
+std::uint64_t settle(const Call& call, const Hits& hits);
+
+/// The serial of the last forward call on this thread that hit. A binding compares it before and after a call to learn
+/// whether that call hit.
+std::uint64_t last_forward_serial();
+
+/// Attributes backward executions on this thread to a forward call while it lives.
+class SerialScope {
+ public:
+  explicit SerialScope(std::uint64_t serial);
+  ~SerialScope();
+  SerialScope(const SerialScope&) = delete;
+  SerialScope& operator=(const SerialScope&) = delete;
+
+ private:
+  std::uint64_t outer_;
+};
+
+}  // namespace safeops

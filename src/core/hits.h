@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "safeops/diagnostics.h"
+
+namespace safeops {
+
+inline constexpr std::size_t kNoRow = std::numeric_limits<std::size_t>::max();
+
+/// Rows that met a condition, and the lowest of them.
+struct Hit {
+  std::uint64_t count = 0;
+  std::size_t first = kNoRow;
+
+  void add(std::uint64_t rows, std::size_t row) {
+    count += rows;
+    first = std::min(first, row);
+  }
+};
+
+/// What one kernel execution met. `raising` holds the singular rows at which policy `raise` must throw: in forward all
+/// of them, in backward those whose incoming gradient is not zero.
+struct Hits {
+  Hit of[kConditions];
+  Hit raising;
+
+  Hit& operator[](Condition condition) { return of[static_cast<int>(condition)]; }
+  const Hit& operator[](Condition condition) const { return of[static_cast<int>(condition)]; }
+
+  /// Sums and minima commute, so the merged result does not depend on the order in which chunks finish.
+  void merge(const Hits& other) {
+    for (int i = 0; i < kConditions; ++i) {
+      of[i].count += other.of[i].count;
+      of[i].first = std::min(of[i].first, other.of[i].first);
+    }
+    raising.count += other.raising.count;
+    raising.first = std::min(raising.first, other.raising.first);
+  }
+
+  bool any() const {
+    return std::any_of(std::begin(of), std::end(of), [](const Hit& hit) { return hit.count != 0; });
+  }
+};
+
+}  // namespace safeops

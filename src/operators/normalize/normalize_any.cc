@@ -1,0 +1,255 @@
+// Norms of any order, real and complex, on contiguous rows in scalar fp64.
+//
+// n = m (sum_i (abs(x_i) / m)^p)^(1/p), where m is the largest magnitude for p > 0 and the smallest for p < 0, so that
+// no power leaves the range of fp64 and y_i = (x_i / m) / (n / m) does not need n itself to be representable.
+// p = 0 counts the elements that are not zero; p = +-inf is m. With w = dn/dx (see normalize_math.h):
+//   w_i = sign(x_i) (abs(x_i) / n)^(p - 1), 0 at a zero element; p = 0: 0; p = +-inf: sign(x_i) / ties
+//   grad_x = (g - w Re<y, g>) / n, where sign(z) = z / abs(z) for a complex element
+// For p < 0 a zero element makes n zero, so the row is singular.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <type_traits>
+
+#include "core/element.h"
+#include "core/row_cursor.h"
+#include "core/share_out.h"
+#include "operators/normalize/normalize.h"
+
+namespace safeops {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <class E>
+double as_wide(E x) {
+  return to_real(x);
+}
+template <class T>
+std::complex<double> as_wide(std::complex<T> x) {
+  return x;
+}
+template <class E>
+void as_stored(double x, E& out) {
+  from_real(static_cast<typename ElementTraits<E>::Real>(x), out);
+}
+template <class T>
+void as_stored(std::complex<double> x, std::complex<T>& out) {
+  out = std::complex<T>(static_cast<T>(x.real()), static_cast<T>(x.imag()));
+}
+
+double size(double x) { return std::fabs(x); }
+double size(std::complex<double> x) { return std::hypot(x.real(), x.imag()); }
+double sign(double x) { return x == 0 ? 0 : std::copysign(1.0, x); }
+std::complex<double> sign(std::complex<double> x) { return x / size(x); }
+double inner(double y, double g) { return y * g; }
+double inner(std::complex<double> y, std::complex<double> g) { return y.real() * g.real() + y.imag() * g.imag(); }
+
+template <class E>
+struct Part {
+  using Traits = ElementTraits<E>;
+};
+template <class T>
+struct Part<std::complex<T>> {
+  using Traits = ElementTraits<T>;
+};
+
+// (size / unit)^exponent. What the division rounds away would be multiplied by the exponent, so it is put back.
+double ratio_power(double size, double unit, double exponent) {
+  const double ratio = size / unit, lost = std::fma(-ratio, unit, size) / size;
+  const double power = std::pow(ratio, exponent);
+  return std::isfinite(lost) ? power * (1 + exponent * lost) : power;
+}
+
+// n = unit * measure. `unit` is a finite magnitude of the row, not zero, wherever there is one; `sum` is measure^p.
+struct AnyNorm {
+  double unit = 1, measure = 0;
+  bool finite = true;
+  double sum = 1;
+
+  double value() const { return unit * measure; }
+  bool below(double bound) const { return value() < bound; }
+  bool singular(const Resolution& policy) const { return value() == 0 || below(policy.threshold); }
+};
+
+template <class E>
+AnyNorm norm_of(const E* x, std::size_t length, double p) {
+  double smallest = kInfinity, largest = 0;
+  AnyNorm norm;
+  for (std::size_t i = 0; i < length; ++i) {
+    const double magnitude = size(as_wide(x[i]));
+    if (magnitude != magnitude) return {1, magnitude, false};
+    norm.finite = norm.finite && magnitude < kInfinity;
+    norm.measure += magnitude != 0;
+    smallest = std::min(smallest, magnitude);
+    largest = std::max(largest, magnitude);
+  }
+  if (p == 0) return norm;
+  const double extreme = p < 0 ? smallest : largest;
+  if (extreme == 0 || extreme == kInfinity) {
+    norm.measure = extreme;
+    return norm;
+  }
+  norm.unit = extreme;
+  norm.measure = 1;
+  if (std::isinf(p)) return norm;
+  CompensatedSum sum;
+  for (std::size_t i = 0; i < length; ++i) sum.add(std::pow(size(as_wide(x[i])) / extreme, p));
+  norm.sum = sum.value();
+  norm.measure = std::pow(norm.sum, 1 / p);
+  return norm;
+}
+
+template <class E>
+void report(const AnyNorm& norm, const Resolution& policy, std::size_t row, Hits& hits) {
+  using Traits = typename Part<E>::Traits;
+  if (!norm.finite) hits[Condition::nonfinite_input].add(1, row);
+  if (norm.value() == 0) {
+    hits[Condition::zero_norm].add(1, row);
+  } else if (norm.below(policy.threshold)) {
+    hits[Condition::below_eps].add(1, row);
+  }
+  const bool usual = !norm.below(Traits::kLowestNorm) && norm.value() <= Traits::kHighestNorm;
+  if (norm.finite && norm.value() != 0 && !usual) hits[Condition::rescued].add(1, row);
+}
+
+template <class E>
+using WideElement = decltype(as_wide(E()));
+
+template <class E>
+WideElement<E> filled(double fill) {
+  if constexpr (std::is_same_v<WideElement<E>, double>) {
+    return fill;
+  } else {
+    return {fill, fill};
+  }
+}
+
+template <class E>
+void forward_row(const RowPointers<E, 1>& at, std::size_t length, double p, const Resolution& policy, std::size_t row,
+                 double* save, Hits& hits) {
+  const AnyNorm norm = norm_of(at.input[0], length, p);
+  if (save) save[row] = norm.value();
+  report<E>(norm, policy, row, hits);
+  const bool singular = norm.singular(policy);
+  if (singular) hits.raising.add(1, row);
+  if (at.output == nullptr) return;
+  const bool floored = norm.below(policy.floor);
+  for (std::size_t i = 0; i < length; ++i) {
+    const auto x = as_wide(at.input[0][i]);
+    const auto y = floored ? x / policy.floor : x / norm.unit / norm.measure;
+    as_stored(singular && policy.fills ? filled<E>(policy.fill) : y, at.output[i]);
+  }
+}
+
+// dn/dx on a regular row.
+template <class E>
+class Slope {
+ public:
+  Slope(const E* x, std::size_t length, double p, const AnyNorm& norm) : x_(x), p_(p), norm_(norm) {
+    if (!std::isinf(p)) return;
+    double ties = 0;
+    for (std::size_t i = 0; i < length; ++i) ties += size(as_wide(x[i])) == norm.unit;
+    share_ = 1 / ties;
+  }
+  WideElement<E> operator[](std::size_t i) const {
+    const auto x = as_wide(x_[i]);
+    const double magnitude = size(x);
+    if (magnitude == 0 || p_ == 0) return {};
+    if (std::isinf(p_)) return magnitude == norm_.unit ? sign(x) * share_ : WideElement<E>();
+    return sign(x) * (ratio_power(magnitude, norm_.unit, p_ - 1) / std::pow(norm_.sum, (p_ - 1) / p_));
+  }
+
+ private:
+  const E* x_;
+  double p_, share_ = 0;
+  const AnyNorm& norm_;
+};
+
+template <class E>
+bool all_zero(const E* g, std::size_t length) {
+  return std::all_of(g, g + length, [](E element) { return size(as_wide(element)) == 0; });
+}
+
+template <class E>
+void backward_row(const RowPointers<E, 2>& at, std::size_t length, double p, const Resolution& policy, std::size_t row,
+                  double saved, Hits& hits) {
+  const E *g = at.input[0], *x = at.input[1];
+  AnyNorm norm = norm_of(x, length, p);
+  // The saved norm is an argument of its own. What this row has is used, unrounded, where it is that very norm, and
+  // where a saved norm has lost bits or left the range.
+  if (saved != norm.value() && std::isnormal(saved)) {
+    norm.measure = saved / norm.unit;
+    norm.sum = std::pow(norm.measure, p);
+  }
+  report<E>(norm, policy, row, hits);
+  const bool singular = norm.singular(policy);
+  if (singular && !all_zero(g, length)) hits.raising.add(1, row);
+  if (at.output == nullptr) return;
+  if (singular) {
+    for (std::size_t i = 0; i < length; ++i) {
+      as_stored(policy.fills ? filled<E>(policy.fill) : as_wide(g[i]) / policy.floor, at.output[i]);
+    }
+    return;
+  }
+  CompensatedSum dot;
+  for (std::size_t i = 0; i < length; ++i) {
+    dot.add(inner(as_wide(x[i]) / norm.unit / norm.measure, as_wide(g[i])));
+  }
+  const Slope<E> slope(x, length, p, norm);
+  for (std::size_t i = 0; i < length; ++i) {
+    as_stored((as_wide(g[i]) - slope[i] * dot.value()) / norm.measure / norm.unit, at.output[i]);
+  }
+}
+
+template <class E>
+void run_forward(const RowArguments& arguments, double p, Executor& executor, Hits& hits) {
+  share_out(arguments.layout.rows, arguments.layout.length, executor, hits,
+            [&](std::size_t begin, std::size_t end, Hits& met) {
+              RowCursor<E, 1> cursor(arguments, begin);
+              for (std::size_t r = begin; r < end; ++r, cursor.advance(1)) {
+                forward_row(cursor.pointers(), arguments.layout.length, p, arguments.policy, r, arguments.save, met);
+              }
+            });
+}
+
+template <class E>
+void run_backward(const RowArguments& arguments, double p, Executor& executor, Hits& hits) {
+  share_out(arguments.layout.rows, arguments.layout.length, executor, hits,
+            [&](std::size_t begin, std::size_t end, Hits& met) {
+              RowCursor<E, 2> cursor(arguments, begin);
+              for (std::size_t r = begin; r < end; ++r, cursor.advance(1)) {
+                backward_row(cursor.pointers(), arguments.layout.length, p, arguments.policy, r, arguments.saved[r], met);
+              }
+            });
+}
+
+// Calls f with a value of the element type that the operands hold.
+template <class F>
+void with_element(Element element, bool complex, const F& f) {
+  switch (element) {
+    case Element::float16:
+      return f(float16());
+    case Element::bfloat16:
+      return f(bfloat16());
+    case Element::float32:
+      return complex ? f(std::complex<float>()) : f(float());
+    case Element::float64:
+      return complex ? f(std::complex<double>()) : f(double());
+  }
+}
+
+}  // namespace
+
+void normalize_forward_any(const RowArguments& arguments, double p, bool complex, Executor& executor, Hits& hits) {
+  with_element(arguments.element, complex,
+               [&](auto element) { run_forward<decltype(element)>(arguments, p, executor, hits); });
+}
+
+void normalize_backward_any(const RowArguments& arguments, double p, bool complex, Executor& executor, Hits& hits) {
+  with_element(arguments.element, complex,
+               [&](auto element) { run_backward<decltype(element)>(arguments, p, executor, hits); });
+}
+
+}  // namespace safeops

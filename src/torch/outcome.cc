@@ -1,0 +1,60 @@
+#include "torch/outcome.h"
+
+#include <sstream>
+
+#include "core/counters.h"
+
+namespace safeops {
+namespace {
+
+std::string sentence(Operator op, Direction direction, const at::Tensor& input, std::uint64_t rows, const Hits& hits) {
+  std::ostringstream text;
+  text << "safeops::" << name(op) << (direction == Direction::backward ? " (backward)" : "")
+       << ": policy 'raise' met " << hits.raising.count << (hits.raising.count == 1 ? " singular row" : " singular rows")
+       << " of " << rows << " (";
+  const char* separator = "";
+  for (int i = 0; i < kHitConditions; ++i) {
+    if (hits.of[i].count == 0) continue;
+    text << separator << name(static_cast<Condition>(i)) << ' ' << hits.of[i].count;
+    separator = ", ";
+  }
+  text << "; first at row " << hits.raising.first << ") in a " << dtype_name(input.scalar_type())
+       << " tensor of shape " << input.sizes() << "; use policy 'zero', 'epsilon' or 'nan' to continue";
+  return text.str();
+}
+
+}  // namespace
+
+const char* dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kComplexFloat:
+      return "complex64";
+    case at::kComplexDouble:
+      return "complex128";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+void settle_or_throw(Operator op, Direction direction, Policy policy, const at::Tensor& input, std::uint64_t rows,
+                     const Hits& hits) {
+  if (!hits.any()) return;
+  const bool raises = policy == Policy::raise && hits.raising.count != 0;
+  settle({op, direction, Device::cpu, rows, input.sizes().data(), static_cast<int>(input.dim()),
+          dtype_name(input.scalar_type()), raises},
+         hits);
+  if (raises) {
+    throw SingularityError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                           sentence(op, direction, input, rows, hits));
+  }
+}
+
+}  // namespace safeops

@@ -1,0 +1,118 @@
+#include "core/resolution.h"
+
+#include <gtest/gtest.h>
+
+#include "cases/normalize_case.h"
+
+namespace safeops::cases {
+namespace {
+
+using Refusal = ResolvedEps::Refusal;
+
+TEST(ResolveEps, DefaultDependsOnPolicyAndDtype) {
+  for (const Element element : kElements) {
+    for (const Policy policy : kAllPolicies) {
+      const double floor = element == Element::float16 ? 0x1p-14 : 1e-12;
+      const double expected = policy == Policy::stock     ? kStockEps
+                              : policy == Policy::epsilon ? floor
+                                                          : 0.0;
+      const ResolvedEps eps = resolve_eps(policy, std::nullopt, kStockEps, element);
+      EXPECT_EQ(eps.refusal, Refusal::none) << name(policy) << ' ' << name(element);
+      EXPECT_EQ(eps.value, expected) << name(policy) << ' ' << name(element);
+    }
+  }
+}
+
+TEST(ResolveEps, StockTakesTheConstantOfItsOperator) {
+  EXPECT_EQ(resolve_eps(Policy::stock, std::nullopt, 0.0, Element::float32).value, 0.0);
+  EXPECT_EQ(resolve_eps(Policy::stock, std::nullopt, 1e-8, Element::float32).value, 1e-8);
+  EXPECT_EQ(resolve_eps(Policy::zero, std::nullopt, 1e-8, Element::float32).value, 0.0);
+}
+
+TEST(ResolveEps, ExplicitEpsHoldsUnderEveryPolicyUnrounded) {
+  for (const Element element : kElements) {
+    for (const Policy policy : kAllPolicies) {
+      for (const double given : {1e-3, 0.1, 1.0, 1e10}) {
+        const ResolvedEps eps = resolve_eps(policy, given, kStockEps, element);
+        EXPECT_EQ(eps.refusal, Refusal::none)
+            << name(policy) << ' ' << name(element) << ' ' << given;
+        EXPECT_EQ(eps.value, given) << name(policy) << ' ' << name(element);
+      }
+    }
+  }
+}
+
+TEST(ResolveEps, NegativeAndNonFiniteAreRefusedUnderEveryPolicy) {
+  for (const Element element : kElements) {
+    for (const Policy policy : kAllPolicies) {
+      for (const double given : {-1.0, -1e-12, -5e-324, kInfinity, -kInfinity, kNaN}) {
+        EXPECT_EQ(resolve_eps(policy, given, kStockEps, element).refusal,
+                  Refusal::not_finite_or_negative)
+            << name(policy) << ' ' << name(element) << ' ' << given;
+      }
+    }
+  }
+}
+
+TEST(ResolveEps, ZeroIsRefusedUnderEpsilonOnly) {
+  for (const Element element : kElements) {
+    for (const Policy policy : kAllPolicies) {
+      const ResolvedEps eps = resolve_eps(policy, 0.0, kStockEps, element);
+      if (policy == Policy::epsilon) {
+        EXPECT_EQ(eps.refusal, Refusal::reciprocal_overflows) << name(element);
+      } else {
+        EXPECT_EQ(eps.refusal, Refusal::none) << name(policy) << ' ' << name(element);
+        EXPECT_EQ(eps.value, 0.0);
+      }
+    }
+  }
+}
+
+TEST(ResolveEps, RefusalNamesTheSmallestUsableEps) {
+  for (const Element element : kElements) {
+    const double tiny = 0.5 / largest(element);
+    const ResolvedEps refused = resolve_eps(Policy::epsilon, tiny, kStockEps, element);
+    ASSERT_EQ(refused.refusal, Refusal::reciprocal_overflows) << name(element);
+    const double smallest = refused.smallest_usable;
+    const ResolvedEps accepted = resolve_eps(Policy::epsilon, smallest, kStockEps, element);
+    EXPECT_EQ(accepted.refusal, Refusal::none) << name(element) << ' ' << smallest;
+    EXPECT_EQ(accepted.value, smallest) << name(element);
+    EXPECT_TRUE(std::isfinite(rounded(element, 1 / smallest))) << name(element) << ' ' << smallest;
+    EXPECT_EQ(resolve_eps(Policy::epsilon, smallest * 0.99, kStockEps, element).refusal,
+              Refusal::reciprocal_overflows)
+        << name(element) << ' ' << smallest;
+    for (const Policy policy : {Policy::stock, Policy::nan, Policy::zero, Policy::raise}) {
+      EXPECT_EQ(resolve_eps(policy, tiny, kStockEps, element).value, tiny)
+          << name(policy) << ' ' << name(element);
+    }
+  }
+}
+
+TEST(Resolve, StockAndEpsilonFloorTheDenominator) {
+  for (const Policy policy : {Policy::stock, Policy::epsilon}) {
+    for (const bool backward : {false, true}) {
+      const Resolution resolution = resolve(policy, 1e-3, backward);
+      EXPECT_EQ(resolution.threshold, 1e-3);
+      EXPECT_EQ(resolution.floor, 1e-3);
+      EXPECT_FALSE(resolution.fills);
+    }
+  }
+}
+
+TEST(Resolve, TheOthersFillAndKeepTheThreshold) {
+  for (const bool backward : {false, true}) {
+    for (const Policy policy : {Policy::nan, Policy::zero, Policy::raise}) {
+      const Resolution resolution = resolve(policy, 1e-3, backward);
+      EXPECT_EQ(resolution.threshold, 1e-3) << name(policy);
+      EXPECT_TRUE(resolution.fills) << name(policy);
+    }
+    EXPECT_TRUE(std::isnan(resolve(Policy::nan, 0, backward).fill));
+    EXPECT_EQ(resolve(Policy::zero, 0, backward).fill, 0);
+    EXPECT_FALSE(std::signbit(resolve(Policy::zero, 0, backward).fill));
+  }
+  EXPECT_EQ(resolve(Policy::raise, 0, true).fill, 0)
+      << "masking after the op must stay safe in backward";
+}
+
+}  // namespace
+}  // namespace safeops::cases

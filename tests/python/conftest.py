@@ -1,0 +1,38 @@
+"""Every test starts from level 1, empty counters and no chosen policy.
+
+An import of safeops that fails stops the whole run: nothing here is skipped for want of a build.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+# Read by safeops at import; the tests state their own policies.
+os.environ.pop("SAFEOPS_POLICY", None)
+
+import pytest
+import torch
+
+import safeops
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    def restore() -> None:
+        safeops.diagnostics.set_level(1)
+        safeops.diagnostics.reset()
+        safeops.set_default_policy()
+
+    restore()
+    torch.manual_seed(0)
+    yield
+    restore()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fresh_compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    # torch's caches on disk do not notice that the library or a tag has changed.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield

@@ -1,0 +1,68 @@
+"""Autocast does what it does to F.normalize; CUDA's list is checked on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import safeops
+from samples import DTYPES, assert_same_bits, identifier
+
+
+@pytest.fixture
+def cuda_autocast() -> Iterator[None]:
+    # torch.autocast("cuda") switches itself off where there is no device.
+    enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.float16)
+    torch.autocast_increment_nesting()
+    yield
+    torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+    torch.set_autocast_enabled("cuda", enabled)
+    torch.set_autocast_dtype("cuda", dtype)
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=identifier)
+@pytest.mark.parametrize("dtype", DTYPES, ids=identifier)
+def test_cpu_autocast_keeps_the_dtype_as_torch_does(dtype: torch.dtype, low: torch.dtype) -> None:
+    x = torch.tensor([[3, 4], [1, 0]], dtype=dtype)
+    with torch.autocast("cpu", dtype=low):
+        y = safeops.normalize(x, policy="zero")
+        expected = F.normalize(x)
+    assert y.dtype is expected.dtype is dtype
+    assert_same_bits(y, safeops.normalize(x, policy="zero"))
+
+
+def test_cpu_autocast_behind_a_linear_layer() -> None:
+    linear = torch.nn.Linear(4, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = safeops.normalize(linear(torch.randn(2, 4)), policy="zero")
+    y.float().sum().backward()
+    assert y.dtype is torch.bfloat16
+    assert linear.weight.grad.dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=identifier
+)
+def test_cuda_autocast_computes_in_float32_as_torch_does(
+    dtype: torch.dtype, cuda_autocast: None
+) -> None:
+    with FakeTensorMode():
+        x = torch.empty(2, 3, dtype=dtype, device="cuda")
+        y = safeops.normalize(x, policy="zero")
+        expected = F.normalize(x)
+    assert y.device.type == "cuda"
+    assert y.dtype is expected.dtype
+    assert y.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+
+
+def test_without_autocast_fake_cuda_keeps_the_dtype() -> None:
+    with FakeTensorMode():
+        x = torch.empty(2, 3, dtype=torch.float16, device="cuda")
+        assert safeops.normalize(x, policy="zero").dtype is torch.float16

@@ -1,0 +1,3 @@
+#include "safeops/safeops.h"
+
+#include <gtest/gtest.h>
