@@ -35,8 +35,9 @@ CORE = (
 BINDING_INSIDE_CORE = "src/operators/*_torch*"
 HIGHWAY = (
     "src/core/lanes_highway-inl.h",
+    "src/core/memory_highway-inl.h",
+    "src/core/simd_target.cc",
     "src/core/target.h",
-    "src/core/rows_*-inl.h",
     "src/operators/*_cpu*",
 )
 

@@ -12,8 +12,8 @@ namespace safeops {
 enum class Operator : std::uint8_t { normalize };
 inline constexpr int kOperators = 1;
 
-/// Why a row or element was counted. The first six are hits (singular points); the rest are notices, which never
-/// change a value and never warn.
+/// Why a row or element was counted. The first six are hits (singular points); the rest are
+/// notices, which never change a value and never warn.
 enum class Condition : std::uint8_t {
   zero_norm,
   below_eps,
@@ -38,8 +38,8 @@ SAFEOPS_EXPORT std::string_view name(Device value);
 
 namespace diagnostics {
 
-/// 0: off. 1: counters, and the line of eager Python calls that hit (default). 2: also the shape and the dtype of
-/// the first offender.
+/// 0: off. 1: counters, and the line of eager Python calls that hit (default). 2: also the shape
+/// and the dtype of the first offender.
 SAFEOPS_EXPORT int level();
 
 /// Any other value than 0, 1 or 2 is refused: returns false and changes nothing.
@@ -51,12 +51,13 @@ struct Record {
   Condition condition;
   Direction direction;
   Device device;
-  std::uint64_t count;       ///< rows or elements since the last reset
-  std::uint64_t first_row;   ///< row of the first hit counted since the last reset, row-major over the kept dims
+  std::uint64_t count;      ///< rows or elements since the last reset
+  std::uint64_t first_row;  ///< row of the first hit counted since the last reset, row-major over
+                            ///< the kept dims
 };
 
-/// All counters that are not zero, in slot order. Never blocks an operator; counts that arrive meanwhile may or may
-/// not be in it.
+/// All counters that are not zero, in slot order. Never blocks an operator; counts that arrive
+/// meanwhile may or may not be in it.
 SAFEOPS_EXPORT std::vector<Record> snapshot();
 
 /// Sets every counter to zero.
@@ -68,25 +69,27 @@ SAFEOPS_EXPORT void reset();
 // The C interface that the Python package reads through ctypes. Plain data, no torch, no Python.
 extern "C" {
 
-/// Moves by one whenever hits (not notices) are settled at level 1 or above, and at level 0 when policy `raise` throws.
+/// Moves by one whenever hits (not notices) are settled at level 1 or above, and at level 0 when
+/// policy `raise` throws.
 SAFEOPS_EXPORT extern std::uint64_t safeops_hit_epoch;
 
 inline constexpr int kSafeopsShapeDims = 8;
 
 /// One call that hit, with the condition that had most rows first.
 struct safeops_hit {
-  std::uint64_t serial;     ///< forward: the epoch that this call set; backward: that of the forward call, or 0
+  std::uint64_t
+      serial;  ///< forward: the epoch that this call set; backward: that of the forward call, or 0
   std::uint64_t count;      ///< rows hit, over all hit conditions
   std::uint64_t first_row;  ///< lowest row hit
   std::uint64_t rows;       ///< rows seen by the call
   std::int64_t shape[kSafeopsShapeDims];
-  std::int32_t dims;        ///< of the input; only the first eight sizes are kept
-  std::int32_t op;          ///< safeops::Operator
-  std::int32_t condition;   ///< safeops::Condition with the largest count
-  std::int32_t direction;   ///< safeops::Direction
-  std::int32_t device;      ///< safeops::Device
-  std::int32_t raised;      ///< 1 if the call ended in the error of policy `raise`
-  char dtype[16];           ///< as torch prints it without the prefix: "float32"
+  std::int32_t dims;       ///< of the input; only the first eight sizes are kept
+  std::int32_t op;         ///< safeops::Operator
+  std::int32_t condition;  ///< safeops::Condition with the largest count
+  std::int32_t direction;  ///< safeops::Direction
+  std::int32_t device;     ///< safeops::Device
+  std::int32_t raised;     ///< 1 if the call ended in the error of policy `raise`
+  char dtype[16];          ///< as torch prints it without the prefix: "float32"
 };
 
 struct safeops_record {
@@ -100,8 +103,8 @@ struct safeops_record {
 /// The last call on this thread that hit. Returns 0 if there was none.
 SAFEOPS_EXPORT int safeops_last_hit(safeops_hit* hit);
 
-/// Takes up to `capacity` backward hits out of the ring, oldest first; returns how many. Hits that found the ring full
-/// are missing here but not in the counters.
+/// Takes up to `capacity` backward hits out of the ring, oldest first; returns how many. Hits that
+/// found the ring full are missing here but not in the counters.
 SAFEOPS_EXPORT std::uint64_t safeops_take_backward_hits(safeops_hit* hits, std::uint64_t capacity);
 
 SAFEOPS_EXPORT std::uint64_t safeops_snapshot(safeops_record* records, std::uint64_t capacity);

@@ -8,8 +8,9 @@
 
 namespace safeops {
 
-/// A bounded queue of backward hits for many writers and readers (D. Vyukov's bounded MPMC queue: every cell carries
-/// the turn at which it may be written or read). A push into a full ring is dropped: the op path never waits.
+/// A bounded queue of backward hits for many writers and readers (D. Vyukov's bounded MPMC queue:
+/// every cell carries the turn at which it may be written or read). A push into a full ring is
+/// dropped: the op path never waits.
 class BackwardRing {
  public:
   BackwardRing() {
@@ -48,7 +49,8 @@ class BackwardRing {
     std::uint64_t at = tail_.load(std::memory_order_relaxed);
     for (;;) {
       Cell& cell = cells_[at % kCells];
-      const auto ahead = static_cast<std::int64_t>(cell.turn.load(std::memory_order_acquire) - (at + 1));
+      const auto ahead =
+          static_cast<std::int64_t>(cell.turn.load(std::memory_order_acquire) - (at + 1));
       if (ahead < 0) return false;
       if (ahead == 0 && tail_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) {
         hit = cell.hit;
@@ -64,8 +66,8 @@ class BackwardRing {
   alignas(64) std::atomic<std::uint64_t> tail_{0};
 };
 
-/// Static storage, so that the op path allocates nothing; trivially destructible, so that a hit may arrive from a
-/// thread that outlives static objects.
+/// Static storage, so that the op path allocates nothing; trivially destructible, so that a hit may
+/// arrive from a thread that outlives static objects.
 inline BackwardRing& backward_ring() {
   static BackwardRing ring;
   return ring;

@@ -31,11 +31,13 @@ thread_local safeops_hit last_hit = {};
 thread_local bool has_last_hit = false;
 
 Slot& slot(Operator op, Condition condition, Direction direction, Device device) {
-  return slots[static_cast<int>(op)][static_cast<int>(condition)][static_cast<int>(direction)][static_cast<int>(device)];
+  return slots[static_cast<int>(op)][static_cast<int>(condition)][static_cast<int>(direction)]
+              [static_cast<int>(device)];
 }
 
 std::uint64_t next_epoch() {
-  return std::atomic_ref<std::uint64_t>(safeops_hit_epoch).fetch_add(1, std::memory_order_relaxed) + 1;
+  return std::atomic_ref<std::uint64_t>(safeops_hit_epoch).fetch_add(1, std::memory_order_relaxed) +
+         1;
 }
 
 template <class Target>
@@ -81,7 +83,8 @@ safeops_hit summarize(const Call& call, const Hits& hits) {
 
 template <std::size_t kCount>
 const char* name_or_null(const std::array<const char*, kCount>& names, int value) {
-  return value >= 0 && value < static_cast<int>(kCount) ? names[static_cast<std::size_t>(value)] : nullptr;
+  return value >= 0 && value < static_cast<int>(kCount) ? names[static_cast<std::size_t>(value)]
+                                                        : nullptr;
 }
 
 constexpr std::array<const char*, kOperators> kOperatorNames = {"normalize"};
@@ -123,7 +126,9 @@ std::uint64_t settle(const Call& call, const Hits& hits) {
 
 std::uint64_t last_forward_serial() { return forward_serial; }
 
-SerialScope::SerialScope(std::uint64_t serial) : outer_(backward_serial) { backward_serial = serial; }
+SerialScope::SerialScope(std::uint64_t serial) : outer_(backward_serial) {
+  backward_serial = serial;
+}
 SerialScope::~SerialScope() { backward_serial = outer_; }
 
 namespace diagnostics {
@@ -142,8 +147,8 @@ std::vector<Record> snapshot() {
   std::vector<Record> records;
   for (std::uint64_t i = 0; i < size; ++i) {
     records.push_back({static_cast<Operator>(raw[i].op), static_cast<Condition>(raw[i].condition),
-                       static_cast<Direction>(raw[i].direction), static_cast<Device>(raw[i].device), raw[i].count,
-                       raw[i].first_row});
+                       static_cast<Direction>(raw[i].direction), static_cast<Device>(raw[i].device),
+                       raw[i].count, raw[i].first_row});
   }
   return records;
 }
@@ -168,12 +173,15 @@ std::uint64_t safeops_snapshot(safeops_record* records, std::uint64_t capacity) 
   std::uint64_t size = 0;
   for (int i = 0; i < kOperators * kConditions * kDirections * kDevices; ++i) {
     const int device = i % kDevices, direction = i / kDevices % kDirections;
-    const int condition = i / (kDevices * kDirections) % kConditions, op = i / (kDevices * kDirections * kConditions);
+    const int condition = i / (kDevices * kDirections) % kConditions,
+              op = i / (kDevices * kDirections * kConditions);
     const Slot& from = slots[op][condition][direction][device];
     const std::uint64_t count = from.count.load(std::memory_order_relaxed);
     if (count == 0 || size == capacity) continue;
     safeops_record& record = records[size++];
-    record = {op, condition, direction, device, count, from.first_row.load(std::memory_order_relaxed), {}, -1, {}};
+    record = {op,     condition, direction,
+              device, count,     from.first_row.load(std::memory_order_relaxed),
+              {},     -1,        {}};
     if (from.offender.load(std::memory_order_acquire) != 2) continue;
     record.dims = from.dims;
     std::memcpy(record.shape, from.shape, sizeof(record.shape));

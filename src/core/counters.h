@@ -19,12 +19,13 @@ struct Call {
   bool raises;  ///< the caller is about to throw the error of policy `raise`
 };
 
-/// Adds the hits of one execution to the counters and, if there are hits beyond notices, makes them this thread's last
-/// hit and moves the epoch. Lock-free, no allocation. Returns the serial of a forward call that hit, else 0.
+/// Adds the hits of one execution to the counters and, if there are hits beyond notices, makes them
+/// this thread's last hit and moves the epoch. Lock-free, no allocation. Returns the serial of a
+/// forward call that hit, else 0.
 std::uint64_t settle(const Call& call, const Hits& hits);
 
-/// The serial of the last forward call on this thread that hit. A binding compares it before and after a call to learn
-/// whether that call hit.
+/// The serial of the last forward call on this thread that hit. A binding compares it before and
+/// after a call to learn whether that call hit.
 std::uint64_t last_forward_serial();
 
 /// Attributes backward executions on this thread to a forward call while it lives.

@@ -22,8 +22,10 @@ inline float to_real(bfloat16 x) { return std::bit_cast<float>(std::uint32_t{x.b
 inline float to_real(float16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = x.bits & 0x7FFFu;
-  if (magnitude >= 0x7C00u) return std::bit_cast<float>(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
-  // A float16 magnitude read as float32 bits is too small by 2^112, subnormals included; the product is exact.
+  if (magnitude >= 0x7C00u)
+    return std::bit_cast<float>(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
+  // A float16 magnitude read as float32 bits is too small by 2^112, subnormals included; the
+  // product is exact.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(scaled));
 }
@@ -46,7 +48,8 @@ inline void from_real(float x, float16& out) {
   } else if (magnitude >= 0x477FF000u) {  // 65520 is half way between the largest float16 and 65536
     half = 0x7C00u;
   } else if (magnitude < 0x38800000u) {
-    // Below 2^-14: adding 0.5 puts the unit in the last place at 2^-24, so the addition itself rounds to nearest even.
+    // Below 2^-14: adding 0.5 puts the unit in the last place at 2^-24, so the addition itself
+    // rounds to nearest even.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
   } else {
     half = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
@@ -62,25 +65,29 @@ template <>
 struct ElementTraits<float16> {
   using Real = float;
   static constexpr Element kElement = Element::float16;
-  static constexpr double kSmallest = 0x1p-24, kLowestNorm = 0x1p-7, kHighestNorm = 0x1.ffdffeffeffecp7;
+  static constexpr double kSmallest = 0x1p-24, kLowestNorm = 0x1p-7,
+                          kHighestNorm = 0x1.ffdffeffeffecp7;
 };
 template <>
 struct ElementTraits<bfloat16> {
   using Real = float;
   static constexpr Element kElement = Element::bfloat16;
-  static constexpr double kSmallest = 0x1p-133, kLowestNorm = 0x1p-63, kHighestNorm = 0x1.feffbfdfebf1fp63;
+  static constexpr double kSmallest = 0x1p-133, kLowestNorm = 0x1p-63,
+                          kHighestNorm = 0x1.feffbfdfebf1fp63;
 };
 template <>
 struct ElementTraits<float> {
   using Real = float;
   static constexpr Element kElement = Element::float32;
-  static constexpr double kSmallest = 0x1p-149, kLowestNorm = 0x1p-63, kHighestNorm = 0x1.fffffeffffffcp63;
+  static constexpr double kSmallest = 0x1p-149, kLowestNorm = 0x1p-63,
+                          kHighestNorm = 0x1.fffffeffffffcp63;
 };
 template <>
 struct ElementTraits<double> {
   using Real = double;
   static constexpr Element kElement = Element::float64;
-  static constexpr double kSmallest = 0x1p-1074, kLowestNorm = 0x1p-511, kHighestNorm = 0x1.fffffffffffffp511;
+  static constexpr double kSmallest = 0x1p-1074, kLowestNorm = 0x1p-511,
+                          kHighestNorm = 0x1.fffffffffffffp511;
 };
 
 }  // namespace safeops

@@ -8,8 +8,9 @@
 
 namespace safeops {
 
-/// Puts the floating-point control word of this thread to its default (round to nearest, no flush to zero, traps
-/// masked) and restores what the caller had, status flags included, at the end of the scope.
+/// Puts the floating-point control word of this thread to its default (round to nearest, no flush
+/// to zero, traps masked) and restores what the caller had, status flags included, at the end of
+/// the scope.
 class FloatEnvironment {
  public:
 #if defined(__x86_64__) || defined(__i386__)

@@ -23,8 +23,8 @@ struct Hit {
   }
 };
 
-/// What one kernel execution met. `raising` holds the singular rows at which policy `raise` must throw: in forward all
-/// of them, in backward those whose incoming gradient is not zero.
+/// What one kernel execution met. `raising` holds the singular rows at which policy `raise` must
+/// throw: in forward all of them, in backward those whose incoming gradient is not zero.
 struct Hits {
   Hit of[kConditions];
   Hit raising;
@@ -32,7 +32,8 @@ struct Hits {
   Hit& operator[](Condition condition) { return of[static_cast<int>(condition)]; }
   const Hit& operator[](Condition condition) const { return of[static_cast<int>(condition)]; }
 
-  /// Sums and minima commute, so the merged result does not depend on the order in which chunks finish.
+  /// Sums and minima commute, so the merged result does not depend on the order in which chunks
+  /// finish.
   void merge(const Hits& other) {
     for (int i = 0; i < kConditions; ++i) {
       of[i].count += other.of[i].count;

@@ -1,7 +1,8 @@
-// The vocabulary on vectors. The only file that calls Highway.
+// The vocabulary on vectors: arithmetic. With memory_highway-inl.h the only file that calls
+// Highway.
 //
-// Lanes<T> is one native vector, LanesPair two vectors of double with as many lanes as one of float. Everything is a
-// hidden friend, so that `1.0 / norm` and `x * 0.5` spread the constant.
+// Lanes<T> is one native vector, LanesPair two vectors of double with as many lanes as one of
+// float. Everything is a hidden friend, so that `1.0 / norm` and `x * 0.5` spread the constant.
 #if defined(SAFEOPS_CORE_LANES_HIGHWAY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SAFEOPS_CORE_LANES_HIGHWAY_INL_H_
 #undef SAFEOPS_CORE_LANES_HIGHWAY_INL_H_
@@ -18,14 +19,6 @@
 SAFEOPS_BEGIN_LANES
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-// x86 targets whose vectors convert float16 in hardware; the others go through to_real / from_real.
-#undef SAFEOPS_HAS_FLOAT16
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-#define SAFEOPS_HAS_FLOAT16 1
-#else
-#define SAFEOPS_HAS_FLOAT16 0
-#endif
 
 template <class T>
 struct Mask;
@@ -47,17 +40,23 @@ struct Lanes {
   friend HWY_INLINE Lanes operator/(Lanes a, Lanes b) { return hn::Div(a.raw, b.raw); }
   friend HWY_INLINE Lanes operator-(Lanes a) { return hn::Neg(a.raw); }
   friend HWY_INLINE Mask<T> operator<(Lanes a, Lanes b) { return {hn::Lt(a.raw, b.raw)}; }
-  // There is no operator!=: hn::Ne is ordered on AVX2 and AVX-512 in 1.0.3, so Ne(NaN, NaN) is false there.
+  // There is no operator!=: hn::Ne is ordered on AVX2 and AVX-512 in 1.0.3, so Ne(NaN, NaN) is
+  // false there.
   friend HWY_INLINE Mask<T> operator==(Lanes a, Lanes b) { return {hn::Eq(a.raw, b.raw)}; }
-  friend HWY_INLINE Lanes mul_add(Lanes a, Lanes b, Lanes c) { return hn::MulAdd(a.raw, b.raw, c.raw); }
+  friend HWY_INLINE Lanes mul_add(Lanes a, Lanes b, Lanes c) {
+    return hn::MulAdd(a.raw, b.raw, c.raw);
+  }
   friend HWY_INLINE Lanes root(Lanes x) { return hn::Sqrt(x.raw); }
   friend HWY_INLINE Lanes magnitude(Lanes x) { return hn::Abs(x.raw); }
-  friend HWY_INLINE Lanes copy_sign(Lanes size, Lanes sign) { return hn::CopySign(size.raw, sign.raw); }
+  friend HWY_INLINE Lanes copy_sign(Lanes size, Lanes sign) {
+    return hn::CopySign(size.raw, sign.raw);
+  }
   friend HWY_INLINE Lanes select(Mask<T> mask, Lanes yes, Lanes no) {
     return hn::IfThenElse(mask.raw, yes.raw, no.raw);
   }
   friend HWY_INLINE Lanes at_least(Lanes x, Lanes floor) { return select(x < floor, floor, x); }
-  // hn::Max returns its second operand on x86 where either is NaN, and does something else elsewhere.
+  // hn::Max returns its second operand on x86 where either is NaN, and does something else
+  // elsewhere.
   friend HWY_INLINE Lanes larger(Lanes a, Lanes b) {
     return hn::IfThenElse(hn::Or(hn::Gt(a.raw, b.raw), hn::IsNaN(a.raw)), a.raw, b.raw);
   }
@@ -78,8 +77,12 @@ struct Mask {
 struct MaskPair {
   Mask<double> low, high;
 
-  friend HWY_INLINE MaskPair operator&(MaskPair a, MaskPair b) { return {a.low & b.low, a.high & b.high}; }
-  friend HWY_INLINE MaskPair operator|(MaskPair a, MaskPair b) { return {a.low | b.low, a.high | b.high}; }
+  friend HWY_INLINE MaskPair operator&(MaskPair a, MaskPair b) {
+    return {a.low & b.low, a.high & b.high};
+  }
+  friend HWY_INLINE MaskPair operator|(MaskPair a, MaskPair b) {
+    return {a.low | b.low, a.high | b.high};
+  }
   friend HWY_INLINE MaskPair operator!(MaskPair a) { return {!a.low, !a.high}; }
   friend HWY_INLINE bool any(MaskPair a) { return any(a.low | a.high); }
 };
@@ -90,21 +93,36 @@ struct LanesPair {
   Lanes<double> low, high;
 
   LanesPair() = default;
-  HWY_INLINE LanesPair(Lanes<double> low_half, Lanes<double> high_half) : low(low_half), high(high_half) {}
+  HWY_INLINE LanesPair(Lanes<double> low_half, Lanes<double> high_half)
+      : low(low_half), high(high_half) {}
   HWY_INLINE LanesPair(double value) : low(value), high(value) {}
 
-  friend HWY_INLINE LanesPair operator+(LanesPair a, LanesPair b) { return {a.low + b.low, a.high + b.high}; }
-  friend HWY_INLINE LanesPair operator-(LanesPair a, LanesPair b) { return {a.low - b.low, a.high - b.high}; }
-  friend HWY_INLINE LanesPair operator*(LanesPair a, LanesPair b) { return {a.low * b.low, a.high * b.high}; }
-  friend HWY_INLINE LanesPair operator/(LanesPair a, LanesPair b) { return {a.low / b.low, a.high / b.high}; }
+  friend HWY_INLINE LanesPair operator+(LanesPair a, LanesPair b) {
+    return {a.low + b.low, a.high + b.high};
+  }
+  friend HWY_INLINE LanesPair operator-(LanesPair a, LanesPair b) {
+    return {a.low - b.low, a.high - b.high};
+  }
+  friend HWY_INLINE LanesPair operator*(LanesPair a, LanesPair b) {
+    return {a.low * b.low, a.high * b.high};
+  }
+  friend HWY_INLINE LanesPair operator/(LanesPair a, LanesPair b) {
+    return {a.low / b.low, a.high / b.high};
+  }
   friend HWY_INLINE LanesPair operator-(LanesPair a) { return {-a.low, -a.high}; }
-  friend HWY_INLINE MaskPair operator<(LanesPair a, LanesPair b) { return {a.low < b.low, a.high < b.high}; }
-  friend HWY_INLINE MaskPair operator==(LanesPair a, LanesPair b) { return {a.low == b.low, a.high == b.high}; }
+  friend HWY_INLINE MaskPair operator<(LanesPair a, LanesPair b) {
+    return {a.low < b.low, a.high < b.high};
+  }
+  friend HWY_INLINE MaskPair operator==(LanesPair a, LanesPair b) {
+    return {a.low == b.low, a.high == b.high};
+  }
   friend HWY_INLINE LanesPair mul_add(LanesPair a, LanesPair b, LanesPair c) {
     return {mul_add(a.low, b.low, c.low), mul_add(a.high, b.high, c.high)};
   }
   friend HWY_INLINE LanesPair root(LanesPair x) { return {root(x.low), root(x.high)}; }
-  friend HWY_INLINE LanesPair magnitude(LanesPair x) { return {magnitude(x.low), magnitude(x.high)}; }
+  friend HWY_INLINE LanesPair magnitude(LanesPair x) {
+    return {magnitude(x.low), magnitude(x.high)};
+  }
   friend HWY_INLINE LanesPair copy_sign(LanesPair size, LanesPair sign) {
     return {copy_sign(size.low, sign.low), copy_sign(size.high, sign.high)};
   }
@@ -120,7 +138,8 @@ struct LanesPair {
   friend HWY_INLINE LanesPair spread_like(LanesPair, double value) { return LanesPair(value); }
 };
 
-// fp64 with as many lanes as Real has. On a target with one lane a single vector of double suffices.
+// fp64 with as many lanes as Real has. On a target with one lane a single vector of double
+// suffices.
 template <class Real>
 using WideOf = std::conditional_t<Real::kLanes == Lanes<double>::kLanes, Lanes<double>, LanesPair>;
 
@@ -131,7 +150,8 @@ HWY_INLINE WideOf<Lanes<float>> widen(Lanes<float> x) {
 #else
   const hn::Half<Lanes<float>::Tag> half;
   const Lanes<double>::Tag wide;
-  return {hn::PromoteTo(wide, hn::LowerHalf(half, x.raw)), hn::PromoteTo(wide, hn::UpperHalf(half, x.raw))};
+  return {hn::PromoteTo(wide, hn::LowerHalf(half, x.raw)),
+          hn::PromoteTo(wide, hn::UpperHalf(half, x.raw))};
 #endif
 }
 
@@ -141,7 +161,8 @@ HWY_INLINE Real narrow(WideOf<Real> x) {
     return x;
   } else {
 #if HWY_TARGET == HWY_SCALAR
-    return Lanes<float>(static_cast<float>(hn::GetLane(x.raw)));  // hn::DemoteTo clamps infinity here
+    return Lanes<float>(
+        static_cast<float>(hn::GetLane(x.raw)));  // hn::DemoteTo clamps infinity here
 #else
     const Lanes<float>::Tag tag;
     const hn::Half<Lanes<float>::Tag> half;
@@ -150,124 +171,20 @@ HWY_INLINE Real narrow(WideOf<Real> x) {
   }
 }
 
-template <class T>
-HWY_INLINE Lanes<T> load(const T* p) {
-  return hn::LoadU(typename Lanes<T>::Tag(), p);
-}
-template <class T>
-HWY_INLINE void store(Lanes<T> x, T* p) {
-  hn::StoreU(x.raw, typename Lanes<T>::Tag(), p);
-}
-HWY_INLINE Lanes<float> load(const bfloat16* p) {
-  const Lanes<float>::Tag tag;
-  const hn::RebindToUnsigned<Lanes<float>::Tag> bits;
-  const hn::Rebind<uint16_t, Lanes<float>::Tag> stored;
-  const auto loaded = hn::LoadU(stored, reinterpret_cast<const uint16_t*>(p));
-  return hn::BitCast(tag, hn::ShiftLeft<16>(hn::PromoteTo(bits, loaded)));
-}
-HWY_INLINE void store(Lanes<float> x, bfloat16* p) {  // rounds to nearest even: hn::DemoteTo truncates
-  const hn::RebindToUnsigned<Lanes<float>::Tag> tag;
-  const hn::RebindToSigned<Lanes<float>::Tag> narrowing;
-  const hn::Rebind<uint16_t, Lanes<float>::Tag> stored;
-  const auto bits = hn::BitCast(tag, x.raw);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(tag, 1));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(tag, 0x7FFF)));
-  const auto quiet = hn::Or(bits, hn::Set(tag, 0x400000));
-  const auto chosen = hn::IfThenElse(hn::RebindMask(tag, hn::IsNaN(x.raw)), quiet, rounded);
-  const auto high = hn::BitCast(narrowing, hn::ShiftRight<16>(chosen));
-  hn::StoreU(hn::DemoteTo(stored, high), stored, reinterpret_cast<uint16_t*>(p));
-}
-HWY_INLINE Lanes<float> load(const float16* p) {
-#if SAFEOPS_HAS_FLOAT16
-  const hn::Rebind<hwy::float16_t, Lanes<float>::Tag> stored;
-  const hn::Rebind<uint16_t, Lanes<float>::Tag> bits;
-  const auto loaded = hn::LoadU(bits, reinterpret_cast<const uint16_t*>(p));
-  return hn::PromoteTo(Lanes<float>::Tag(), hn::BitCast(stored, loaded));
-#else
-  alignas(64) float buffer[Lanes<float>::kLanes];
-  for (size_t i = 0; i < Lanes<float>::kLanes; ++i) buffer[i] = to_real(p[i]);
-  return load(buffer);
-#endif
-}
-HWY_INLINE void store(Lanes<float> x, float16* p) {
-#if SAFEOPS_HAS_FLOAT16
-  const hn::Rebind<hwy::float16_t, Lanes<float>::Tag> stored;
-  const hn::Rebind<uint16_t, Lanes<float>::Tag> bits;
-  hn::StoreU(hn::BitCast(bits, hn::DemoteTo(stored, x.raw)), bits, reinterpret_cast<uint16_t*>(p));
-#else
-  alignas(64) float buffer[Lanes<float>::kLanes];
-  store(x, buffer);
-  for (size_t i = 0; i < Lanes<float>::kLanes; ++i) from_real(buffer[i], p[i]);
-#endif
-}
-
-// Loads straight into fp64: on AVX-512 the upper half of a loaded vector would cost a shuffle.
-template <class E>
-HWY_INLINE auto load_wide(const E* p) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<E, float>) {
-    const Lanes<double>::Tag wide;
-    const hn::Rebind<float, Lanes<double>::Tag> half;
-    return LanesPair(hn::PromoteTo(wide, hn::LoadU(half, p)),
-                     hn::PromoteTo(wide, hn::LoadU(half, p + Lanes<double>::kLanes)));
-  } else
-#endif
-    return widen(load(p));
-}
-
-template <class E>
-inline constexpr size_t kLanesOf = Lanes<typename ElementTraits<E>::Real>::kLanes;
-
-// The first n lanes; the rest is zero. Never touches memory past p + n: hn::MaskedLoad does below AVX-512.
-template <class E>
-HWY_INLINE auto load_first(size_t n, const E* p) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  if constexpr (std::is_floating_point_v<E>) {
-    const typename Lanes<E>::Tag tag;
-    return Lanes<E>(hn::MaskedLoad(hn::FirstN(tag, n), tag, p));
-  } else
-#endif
-  {
-    alignas(64) E buffer[kLanesOf<E>] = {};
-    for (size_t i = 0; i < n; ++i) buffer[i] = p[i];
-    return load(buffer);
-  }
-}
-template <class E, class Real>
-HWY_INLINE void store_first(size_t n, Real x, E* p) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  if constexpr (std::is_floating_point_v<E>) {
-    const typename Lanes<E>::Tag tag;
-    hn::BlendedStore(x.raw, hn::FirstN(tag, n), tag, p);
-  } else
-#endif
-  {
-    alignas(64) E buffer[kLanesOf<E>];
-    store(x, buffer);
-    for (size_t i = 0; i < n; ++i) p[i] = buffer[i];
-  }
-}
-
-HWY_INLINE void store(LanesPair x, double* p) {
-  store(x.low, p);
-  store(x.high, p + Lanes<double>::kLanes);
-}
-template <class Wide>
-HWY_INLINE Wide load_lanes(const double* p) {
-  if constexpr (std::is_same_v<Wide, Lanes<double>>) {
-    return load(p);
-  } else {
-    return LanesPair(load(p), load(p + Lanes<double>::kLanes));
-  }
-}
-
 // The lanes below n of a condition.
-HWY_INLINE Mask<double> first_lanes(Lanes<double>, size_t n) { return {hn::FirstN(Lanes<double>::Tag(), n)}; }
+HWY_INLINE Mask<double> first_lanes(Lanes<double>, size_t n) {
+  return {hn::FirstN(Lanes<double>::Tag(), n)};
+}
 HWY_INLINE MaskPair first_lanes(LanesPair, size_t n) {
   constexpr size_t kHalf = Lanes<double>::kLanes;
   const Lanes<double>::Tag tag;
   return {{hn::FirstN(tag, n)}, {hn::FirstN(tag, n < kHalf ? 0 : n - kHalf)}};
 }
+template <class Real>
+HWY_INLINE Mask<typename Real::Scalar> first_elements(size_t n) {
+  return {hn::FirstN(typename Real::Tag(), n)};
+}
+
 // The mask of per-row values as a mask of elements.
 template <class Real, class WideMask>
 HWY_INLINE Mask<typename Real::Scalar> narrow_mask(WideMask mask) {
@@ -277,25 +194,6 @@ HWY_INLINE Mask<typename Real::Scalar> narrow_mask(WideMask mask) {
     const WideOf<Real> one(1.0), zero(0.0);
     return !(narrow<Real>(select(mask, one, zero)) == Real(0));
   }
-}
-
-// Calls f(lane) for every lane that is set, in ascending order.
-template <class F>
-HWY_INLINE void for_each_set(Mask<double> mask, size_t base, F f) {
-  alignas(64) double flag[Lanes<double>::kLanes];
-  store(select(mask, Lanes<double>(1.0), Lanes<double>(0.0)), flag);
-  for (size_t i = 0; i < Lanes<double>::kLanes; ++i) {
-    if (flag[i] != 0) f(base + i);
-  }
-}
-template <class F>
-HWY_INLINE void for_each_set(Mask<double> mask, F f) {
-  for_each_set(mask, 0, f);
-}
-template <class F>
-HWY_INLINE void for_each_set(MaskPair mask, F f) {
-  for_each_set(mask.low, 0, f);
-  for_each_set(mask.high, Lanes<double>::kLanes, f);
 }
 
 // Folds by halves: lane i with lane i + n / 2, and so on, the same tree on every target.

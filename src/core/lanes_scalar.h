@@ -1,5 +1,5 @@
-// The vocabulary on one lane: what row programs may say about a per-row value (always double) or, in plain C++,
-// about an element. lanes_highway-inl.h has the same words on vectors.
+// The vocabulary on one lane: what row programs may say about a per-row value (always double) or,
+// in plain C++, about an element. lanes_highway-inl.h has the same words on vectors.
 #if defined(SAFEOPS_CORE_LANES_SCALAR_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SAFEOPS_CORE_LANES_SCALAR_H_
 #undef SAFEOPS_CORE_LANES_SCALAR_H_

@@ -5,7 +5,8 @@
 namespace safeops {
 namespace {
 
-constexpr std::array<std::string_view, kPolicies> kNames = {"stock", "nan", "epsilon", "zero", "raise"};
+constexpr std::array<std::string_view, kPolicies> kNames = {"stock", "nan", "epsilon", "zero",
+                                                            "raise"};
 thread_local std::optional<Policy> innermost;
 
 }  // namespace

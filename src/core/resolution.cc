@@ -23,7 +23,8 @@ double largest(Element element) {
 
 }  // namespace
 
-ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps, Element element) {
+ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps,
+                        Element element) {
   if (!eps) {
     if (policy == Policy::stock) return {stock_eps};
     // 1 / 1e-12 overflows float16; 2^-14 is its smallest normal number.

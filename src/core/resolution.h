@@ -10,8 +10,8 @@ namespace safeops {
 /// How elements are stored. Complex tensors come as their real view.
 enum class Element : std::uint8_t { float16, bfloat16, float32, float64 };
 
-/// A policy as a kernel sees it. Singular means: exactly zero, or below `threshold`. A singular row is filled with
-/// `fill` if `fills`; otherwise its denominator is raised to `floor`.
+/// A policy as a kernel sees it. Singular means: exactly zero, or below `threshold`. A singular row
+/// is filled with `fill` if `fills`; otherwise its denominator is raised to `floor`.
 struct Resolution {
   double threshold = 0;
   double floor = 0;
@@ -27,13 +27,14 @@ struct ResolvedEps {
   double smallest_usable = 0;  ///< set with reciprocal_overflows
 };
 
-/// eps=None means: `stock_eps` under stock; 1e-12 (float16: 2^-14) under epsilon; 0 otherwise. Under epsilon 1/eps must
-/// be finite in the gradient's dtype, so that a floored row cannot produce an infinite gradient out of a finite one
-/// of magnitude 1.
-ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps, Element element);
+/// eps=None means: `stock_eps` under stock; 1e-12 (float16: 2^-14) under epsilon; 0 otherwise.
+/// Under epsilon 1/eps must be finite in the gradient's dtype, so that a floored row cannot produce
+/// an infinite gradient out of a finite one of magnitude 1.
+ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps,
+                        Element element);
 
-/// `backward` decides the fill of `raise`: a forward result is discarded, a gradient at a row whose incoming gradient
-/// is zero is kept and must be zero.
+/// `backward` decides the fill of `raise`: a forward result is discarded, a gradient at a row whose
+/// incoming gradient is zero is kept and must be zero.
 Resolution resolve(Policy policy, double eps, bool backward);
 
 }  // namespace safeops

@@ -7,7 +7,8 @@
 
 namespace safeops {
 
-/// A row is added up in slices of this many elements, whatever the vector width and however it is shared out.
+/// A row is added up in slices of this many elements, whatever the vector width and however it is
+/// shared out.
 inline constexpr std::size_t kSliceLength = 8192;
 /// Rows up to this length are transposed and walked side by side.
 inline constexpr std::size_t kTinyLength = 16;
@@ -49,7 +50,8 @@ class RowCursor {
 
   RowPointers<E, kInputs> pointers() const {
     RowPointers<E, kInputs> at;
-    for (std::size_t k = 0; k < kInputs; ++k) at.input[k] = static_cast<const E*>(arguments_.input[k]) + offset_[k];
+    for (std::size_t k = 0; k < kInputs; ++k)
+      at.input[k] = static_cast<const E*>(arguments_.input[k]) + offset_[k];
     at.output = arguments_.output ? static_cast<E*>(arguments_.output) + offset_[kInputs] : nullptr;
     return at;
   }
@@ -75,7 +77,8 @@ class RowCursor {
 
  private:
   void move(std::size_t dim, std::ptrdiff_t steps) {
-    for (std::size_t k = 0; k <= kInputs; ++k) offset_[k] += steps * arguments_.layout.operand[k].kept[dim];
+    for (std::size_t k = 0; k <= kInputs; ++k)
+      offset_[k] += steps * arguments_.layout.operand[k].kept[dim];
   }
 
   const RowArguments& arguments_;
@@ -83,8 +86,9 @@ class RowCursor {
   std::ptrdiff_t offset_[kInputs + 1] = {};
 };
 
-/// Adds in order, keeping what each addition rounds away (Knuth's TwoSum), so that a row of many slices loses no more
-/// than its slices do. A sum that overflowed stays infinite: the correction would be NaN then.
+/// Adds in order, keeping what each addition rounds away (Knuth's TwoSum), so that a row of many
+/// slices loses no more than its slices do. A sum that overflowed stays infinite: the correction
+/// would be NaN then.
 class CompensatedSum {
  public:
   void add(double term) {
@@ -111,12 +115,12 @@ struct SplitPass {
   double* partial = nullptr;
 };
 
-/// What an operator compiles to for one target, element type and program. `slice` is null where the program is never
-/// split.
+/// What an operator compiles to for one target, element type and program. `slice` is null where the
+/// program is never split.
 struct RowKernels {
   void (*rows)(const RowArguments& arguments, std::size_t begin, std::size_t end, Hits& hits);
-  SplitPass::Reached (*slice)(const RowArguments& arguments, const SplitPass& pass, std::size_t row, std::size_t slice,
-                              Hits& hits);
+  SplitPass::Reached (*slice)(const RowArguments& arguments, const SplitPass& pass, std::size_t row,
+                              std::size_t slice, Hits& hits);
 };
 
 }  // namespace safeops

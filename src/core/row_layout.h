@@ -9,12 +9,13 @@ namespace safeops {
 inline constexpr std::size_t kMaxKeptDims = 4;
 inline constexpr std::size_t kMaxOperands = 3;
 
-/// How the rows of up to three operands lie in memory. Kept dims are listed in logical (row-major) order, so that row
-/// r is the r-th index over them; strides and steps count elements.
+/// How the rows of up to three operands lie in memory. Kept dims are listed in logical (row-major)
+/// order, so that row r is the r-th index over them; strides and steps count elements.
 struct RowLayout {
   enum class Kind : unsigned char {
     contiguous,    ///< every row has unit step in every operand
-    side_by_side,  ///< the last kept dim has unit stride in every operand: neighbouring rows are neighbours in memory
+    side_by_side,  ///< the last kept dim has unit stride in every operand: neighbouring rows are
+                   ///< neighbours in memory
   };
   Kind kind = Kind::contiguous;
   std::size_t rows = 0;
@@ -39,13 +40,14 @@ struct RowLayout {
   std::size_t run() const { return kept_dims == 0 ? 1 : kept_size[kept_dims - 1]; }
 };
 
-/// One call of a row kernel. Operand numbers of the layout: inputs first, the output last (so 0, 1 or 0, 1, 2). The
-/// output may be an input: every row is read completely before any of it is written.
+/// One call of a row kernel. Operand numbers of the layout: inputs first, the output last (so 0, 1
+/// or 0, 1, 2). The output may be an input: every row is read completely before any of it is
+/// written.
 struct RowArguments {
   RowLayout layout;
   Element element = Element::float32;
   const void* input[2] = {};
-  void* output = nullptr;    ///< null: inspect only, nothing is written
+  void* output = nullptr;         ///< null: inspect only, nothing is written
   const double* saved = nullptr;  ///< one value per row, from forward
   double* save = nullptr;         ///< one value per row, for backward; may be null
   Resolution policy;

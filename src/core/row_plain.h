@@ -10,8 +10,8 @@
 
 namespace safeops::scalar {
 
-/// One row in plain C++: every verb is the loop that it says it is. The oracle of the SIMD rows and the Row to step
-/// through in a debugger.
+/// One row in plain C++: every verb is the loop that it says it is. The oracle of the SIMD rows and
+/// the Row to step through in a debugger.
 template <class E, std::size_t kInputs>
 class PlainRow {
  public:
@@ -21,7 +21,10 @@ class PlainRow {
   using Stored = ElementTraits<E>;
 
   PlainRow(const RowArguments& arguments, std::size_t row, Hits& hits)
-      : arguments_(arguments), row_(row), hits_(hits), at_(RowCursor<E, kInputs>(arguments, row).pointers()) {}
+      : arguments_(arguments),
+        row_(row),
+        hits_(hits),
+        at_(RowCursor<E, kInputs>(arguments, row).pointers()) {}
 
   template <class F, class... P>
   double accumulate(F f, P... p) const {
@@ -65,7 +68,9 @@ class PlainRow {
   std::ptrdiff_t offset(std::size_t which, std::size_t j) const {
     return arguments_.layout.operand[which].step * static_cast<std::ptrdiff_t>(j);
   }
-  double input(std::size_t which, std::size_t j) const { return to_real(at_.input[which][offset(which, j)]); }
+  double input(std::size_t which, std::size_t j) const {
+    return to_real(at_.input[which][offset(which, j)]);
+  }
   template <class F, class... P>
   double value(F f, std::size_t j, P... p) const {
     if constexpr (kInputs == 1) {

@@ -1,4 +1,4 @@
-// Row types on vectors. See docs/architecture.md, section 4, for the verbs and the order of summation.
+// Row types on vectors. docs/architecture.md, section 4, says what each is for.
 #if defined(SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_
 #undef SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_
@@ -6,199 +6,9 @@
 #define SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_
 #endif
 
-#include "core/hits.h"
-#include "core/lanes_highway-inl.h"
-#include "core/row_cursor.h"
+#include "core/run_highway-inl.h"
 
 SAFEOPS_BEGIN_LANES
-
-// A lambda says by its parameter types whether it wants elements in compute precision or in fp64.
-template <class Wide, size_t kInputs, class F, class... P>
-inline constexpr bool kWantsWide = kInputs == 1 ? std::is_invocable_v<F, Wide, P...> : std::is_invocable_v<F, Wide, Wide, P...>;
-
-template <bool kWide, class E>
-HWY_INLINE auto load_as(const E* p) {
-  if constexpr (kWide) {
-    return load_wide(p);
-  } else {
-    return load(p);
-  }
-}
-template <bool kWide, class E>
-HWY_INLINE auto load_first_as(size_t n, const E* p) {
-  if constexpr (kWide) {
-    return widen(load_first(n, p));
-  } else {
-    return load_first(n, p);
-  }
-}
-template <class Real, class Result>
-HWY_INLINE Real as_real(Result x) {
-  if constexpr (std::is_same_v<Real, Result>) {
-    return x;
-  } else {
-    return narrow<Real>(x);
-  }
-}
-
-// CompensatedSum on lanes.
-template <class Wide>
-class LanesSum {
- public:
-  HWY_INLINE LanesSum() : sum_(0.0), lost_(0.0) {}
-  HWY_INLINE void add(Wide term) {
-    const Wide sum = sum_ + term;
-    const Wide shifted = sum - sum_;
-    lost_ = lost_ + ((sum_ - (sum - shifted)) + (term - shifted));
-    sum_ = sum;
-  }
-  HWY_INLINE Wide value() const {
-    const Wide corrected = sum_ + lost_;
-    return select(corrected == corrected, corrected, sum_);
-  }
-
- private:
-  Wide sum_, lost_;
-};
-
-// Elements begin .. end of one row with unit step: the loops that every contiguous Row shares.
-template <class E, size_t kInputs>
-class Run {
- public:
-  using Real = Lanes<typename ElementTraits<E>::Real>;
-  using Wide = WideOf<Real>;
-  static constexpr size_t kLanes = Real::kLanes;
-
-  HWY_INLINE Run(const RowPointers<E, kInputs>& row, size_t begin, size_t end) : row_(row), begin_(begin), end_(end) {}
-
-  // The sum over the run, in thirty-two virtual lanes: lane i meets the elements congruent to i, on every target.
-  template <class F, class... P>
-  HWY_INLINE double accumulate(F f, P... p) const {
-    Wide sum[kVectors];
-    if constexpr (!kExactTerms) {
-      LanesSum<Wide> lanes[kVectors];
-      for (size_t begin = begin_; begin < end_; begin += kLeafLength) {
-        accumulate_leaf(begin, HWY_MIN(begin + kLeafLength, end_), sum, f, p...);
-        SAFEOPS_UNROLL for (size_t v = 0; v < kVectors; ++v) lanes[v].add(sum[v]);
-      }
-      SAFEOPS_UNROLL for (size_t v = 0; v < kVectors; ++v) sum[v] = lanes[v].value();
-    } else {
-      accumulate_leaf(begin_, end_, sum, f, p...);
-    }
-    SAFEOPS_UNROLL for (size_t half = kVectors / 2; half != 0; half /= 2) {
-      SAFEOPS_UNROLL for (size_t v = 0; v < half; ++v) sum[v] = sum[v] + sum[v + half];
-    }
-    return total(sum[0]);
-  }
-
-  template <class F, class... P>
-  HWY_INLINE double max(F f, P... p) const {
-    Real best[2] = {Real(-kInfinity), Real(-kInfinity)};
-    size_t i = begin_;
-    for (; i + 2 * kLanes <= end_; i += 2 * kLanes) {
-      best[0] = larger(best[0], as_real<Real>(at(f, i, p...)));
-      best[1] = larger(best[1], as_real<Real>(at(f, i + kLanes, p...)));
-    }
-    for (; i + kLanes <= end_; i += kLanes) best[0] = larger(best[0], as_real<Real>(at(f, i, p...)));
-    if (i < end_) {
-      const Real last = as_real<Real>(at_end(f, i, p...));
-      const Mask<typename Real::Scalar> present = {hn::FirstN(typename Real::Tag(), end_ - i)};
-      best[0] = larger(best[0], select(present, last, Real(-kInfinity)));
-    }
-    return largest(larger(best[0], best[1]));
-  }
-
-  template <class F, class... P>
-  HWY_INLINE void map(F f, P... p) const {
-    size_t i = begin_;
-    for (; i + 4 * kLanes <= end_; i += 4 * kLanes) {
-      SAFEOPS_UNROLL for (size_t v = 0; v < 4; ++v) {
-        store(as_real<Real>(at(f, i + v * kLanes, p...)), row_.output + i + v * kLanes);
-      }
-    }
-    for (; i + kLanes <= end_; i += kLanes) store(as_real<Real>(at(f, i, p...)), row_.output + i);
-    if (i < end_) store_first(end_ - i, as_real<Real>(at_end(f, i, p...)), row_.output + i);
-  }
-
-  HWY_INLINE void fill(double value) const {
-    E stored;
-    from_real(static_cast<typename Real::Scalar>(value), stored);
-    for (size_t i = begin_; i < end_; ++i) row_.output[i] = stored;
-  }
-
- private:
-  static constexpr typename Real::Scalar kInfinity = std::numeric_limits<typename Real::Scalar>::infinity();
-  static constexpr size_t kVectors = 32 / kLanes;
-  // fp64 is so much wider than float32 that a plain sum over a slice loses nothing that float32 could show. Sums of
-  // float64 are kept short, eight steps a lane, and these leaves are added with compensation.
-  static constexpr bool kExactTerms = !std::is_same_v<Real, Lanes<double>>;
-  static constexpr size_t kLeafLength = 8 * 32;
-
-  template <class F, class... P>
-  HWY_INLINE void accumulate_leaf(size_t i, size_t end, Wide (&sum)[kVectors], F f, P... p) const {
-    SAFEOPS_UNROLL for (size_t v = 0; v < kVectors; ++v) sum[v] = Wide(0.0);
-    for (; i + 32 <= end; i += 32) {
-      SAFEOPS_UNROLL for (size_t v = 0; v < kVectors; ++v) sum[v] = term(f, i + v * kLanes, sum[v], p...);
-    }
-    SAFEOPS_UNROLL for (size_t v = 0; v < kVectors; ++v, i += kLanes) {
-      if (i + kLanes <= end) {
-        sum[v] = term(f, i, sum[v], p...);
-      } else if (i < end) {
-        const Wide with = last_term(f, i, sum[v], p...);
-        sum[v] = select(first_lanes(with, end - i), with, sum[v]);
-      }
-    }
-  }
-
-  template <class F, class... P>
-  HWY_INLINE Wide term(F f, size_t i, Wide sum, P... p) const {
-    if constexpr (kInputs == 1) {
-      return f(load_wide(row_.input[0] + i), sum, Wide(p)...);
-    } else {
-      return f(load_wide(row_.input[0] + i), load_wide(row_.input[1] + i), sum, Wide(p)...);
-    }
-  }
-  template <class F, class... P>
-  HWY_INLINE Wide last_term(F f, size_t i, Wide sum, P... p) const {
-    if constexpr (kInputs == 1) {
-      return f(load_first_as<true>(end_ - i, row_.input[0] + i), sum, Wide(p)...);
-    } else {
-      return f(load_first_as<true>(end_ - i, row_.input[0] + i), load_first_as<true>(end_ - i, row_.input[1] + i), sum,
-               Wide(p)...);
-    }
-  }
-  template <class F, class... P>
-  static constexpr bool kWide = kWantsWide<Wide, kInputs, F, std::conditional_t<true, Wide, P>...>;
-  template <class F, class... P>
-  using Parameter = std::conditional_t<kWide<F, P...>, Wide, Real>;
-
-  template <class F, class... P>
-  HWY_INLINE auto at(F f, size_t i, P... p) const {
-    constexpr bool kIsWide = kWide<F, P...>;
-    using Spread = Parameter<F, P...>;
-    if constexpr (kInputs == 1) {
-      return f(load_as<kIsWide>(row_.input[0] + i), Spread(static_cast<typename Spread::Scalar>(p))...);
-    } else {
-      return f(load_as<kIsWide>(row_.input[0] + i), load_as<kIsWide>(row_.input[1] + i),
-               Spread(static_cast<typename Spread::Scalar>(p))...);
-    }
-  }
-  template <class F, class... P>
-  HWY_INLINE auto at_end(F f, size_t i, P... p) const {
-    constexpr bool kIsWide = kWide<F, P...>;
-    using Spread = Parameter<F, P...>;
-    if constexpr (kInputs == 1) {
-      return f(load_first_as<kIsWide>(end_ - i, row_.input[0] + i), Spread(static_cast<typename Spread::Scalar>(p))...);
-    } else {
-      return f(load_first_as<kIsWide>(end_ - i, row_.input[0] + i),
-               load_first_as<kIsWide>(end_ - i, row_.input[1] + i),
-               Spread(static_cast<typename Spread::Scalar>(p))...);
-    }
-  }
-
-  const RowPointers<E, kInputs> row_;
-  const size_t begin_, end_;
-};
 
 // What a Row knows of the call besides its elements.
 struct RowState {
@@ -316,7 +126,8 @@ struct RowValues {
   HWY_INLINE explicit RowValues(Wide value) { store(value, of); }
 };
 
-// Short rows: each is walked along its elements, but their square roots and divisions are taken together.
+// Short rows: each is walked along its elements, but their square roots and divisions are taken
+// together.
 template <class E, size_t kInputs>
 class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
  public:
@@ -325,7 +136,8 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
   using Stored = ElementTraits<E>;
 
   // `rows` points at the first row; the others follow at the kept stride of each operand.
-  HWY_INLINE ContiguousBatch(const RowPointers<E, kInputs>& rows, const RowLayout& layout, const RowState& state)
+  HWY_INLINE ContiguousBatch(const RowPointers<E, kInputs>& rows, const RowLayout& layout,
+                             const RowState& state)
       : LaneRows<Wide>(state), rows_(rows), layout_(layout) {}
 
   template <class F, class... P>
@@ -349,7 +161,9 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
 
  private:
   using LaneRows<Wide>::state_;
-  HWY_INLINE Run<E, kInputs> run(size_t r) const { return {rows_.neighbour(layout_, r), 0, layout_.length}; }
+  HWY_INLINE Run<E, kInputs> run(size_t r) const {
+    return {rows_.neighbour(layout_, r), 0, layout_.length};
+  }
 
   template <class F, class... V>
   HWY_INLINE Wide accumulate_spilled(F f, const V&... value) const {
@@ -373,7 +187,8 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
     for (size_t r = 0; r < state_.count; ++r) run(r).map(f, value.of[r]...);
   }
   template <class F, class... V>
-  HWY_NOINLINE void write_filling(const RowValues<Wide>& filled, double fill, F f, const V&... value) const {
+  HWY_NOINLINE void write_filling(const RowValues<Wide>& filled, double fill, F f,
+                                  const V&... value) const {
     for (size_t r = 0; r < state_.count; ++r) {
       if (filled.of[r] != 0) {
         run(r).fill(fill);
@@ -395,16 +210,18 @@ class SideBySideRows : public LaneRows<typename Run<E, kInputs>::Wide> {
   using Wide = typename Run<E, kInputs>::Wide;
   using Stored = StoredTraits;
 
-  // `present` lanes exist in memory: all of them in a transposed buffer, whatever the number of rows.
-  HWY_INLINE SideBySideRows(const RowPointers<E, kInputs>& rows, const RowLayout::Strides* strides, size_t length,
-                            size_t present, const RowState& state)
+  // `present` lanes exist in memory: all of them in a transposed buffer, whatever the number of
+  // rows.
+  HWY_INLINE SideBySideRows(const RowPointers<E, kInputs>& rows, const RowLayout::Strides* strides,
+                            size_t length, size_t present, const RowState& state)
       : LaneRows<Wide>(state), rows_(rows), strides_(strides), length_(length), present_(present) {}
 
   template <class F, class... P>
   HWY_INLINE Wide accumulate(F f, P... p) const {
     if constexpr (std::is_same_v<Real, Wide>) {
       LanesSum<Wide> sum;
-      for (size_t j = 0; j < length_; j += 8) sum.add(accumulate_leaf(j, HWY_MIN(j + 8, length_), f, p...));
+      for (size_t j = 0; j < length_; j += 8)
+        sum.add(accumulate_leaf(j, HWY_MIN(j + 8, length_), f, p...));
       return sum.value();
     } else {
       return accumulate_leaf(0, length_, f, p...);
@@ -468,8 +285,9 @@ class SideBySideRows : public LaneRows<typename Run<E, kInputs>::Wide> {
   const size_t length_, present_;
 };
 
-// One slice of one row. The program runs once per reduction: earlier reductions answer from the pass, the first new
-// one computes this slice's share, and every verb after it does nothing. In the last pass no reduction is new.
+// One slice of one row. The program runs once per reduction: earlier reductions answer from the
+// pass, the first new one computes this slice's share, and every verb after it does nothing. In the
+// last pass no reduction is new.
 template <class E, size_t kInputs>
 class SplitRow {
  public:
@@ -478,8 +296,8 @@ class SplitRow {
   using Stored = ElementTraits<E>;
   using Value = double;
 
-  HWY_INLINE SplitRow(const RowPointers<E, kInputs>& row, size_t length, const RowState& state, const SplitPass& pass,
-                      size_t slice)
+  HWY_INLINE SplitRow(const RowPointers<E, kInputs>& row, size_t length, const RowState& state,
+                      const SplitPass& pass, size_t slice)
       : run_(row, slice * kSliceLength, HWY_MIN((slice + 1) * kSliceLength, length)),
         writes_(row.output != nullptr),
         state_(state),

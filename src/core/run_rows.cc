@@ -22,18 +22,21 @@ double combine(SplitPass::Reached reached, const std::vector<double>& partial) {
   return largest;
 }
 
-SplitPass::Reached run_pass(const RowArguments& arguments, const RowKernels& kernels, const SplitPass& pass,
-                            std::size_t row, std::size_t slices, Executor& executor, Hits& hits) {
+SplitPass::Reached run_pass(const RowArguments& arguments, const RowKernels& kernels,
+                            const SplitPass& pass, std::size_t row, std::size_t slices,
+                            Executor& executor, Hits& hits) {
   std::atomic<SplitPass::Reached> reached{SplitPass::Reached::end};
-  share_out(slices, kSliceLength, executor, hits, [&](std::size_t begin, std::size_t end, Hits& met) {
-    for (std::size_t slice = begin; slice < end; ++slice) {
-      reached.store(kernels.slice(arguments, pass, row, slice, met), std::memory_order_relaxed);
-    }
-  });
+  share_out(
+      slices, kSliceLength, executor, hits, [&](std::size_t begin, std::size_t end, Hits& met) {
+        for (std::size_t slice = begin; slice < end; ++slice) {
+          reached.store(kernels.slice(arguments, pass, row, slice, met), std::memory_order_relaxed);
+        }
+      });
   return reached;
 }
 
-void run_split(const RowArguments& arguments, const RowKernels& kernels, Executor& executor, Hits& hits) {
+void run_split(const RowArguments& arguments, const RowKernels& kernels, Executor& executor,
+               Hits& hits) {
   const std::size_t slices = (arguments.layout.length + kSliceLength - 1) / kSliceLength;
   std::vector<double> partial(slices);
   for (std::size_t row = 0; row < arguments.layout.rows; ++row) {
@@ -49,15 +52,18 @@ void run_split(const RowArguments& arguments, const RowKernels& kernels, Executo
 
 }  // namespace
 
-void run_rows(const RowArguments& arguments, const RowKernels& kernels, Executor& executor, Hits& hits) {
+void run_rows(const RowArguments& arguments, const RowKernels& kernels, Executor& executor,
+              Hits& hits) {
   const RowLayout& layout = arguments.layout;
   if (layout.rows == 0 || layout.length == 0) return;
-  if (kernels.slice != nullptr && layout.kind == RowLayout::Kind::contiguous && layout.rows < kFewRows &&
-      layout.length >= kSlicesWorthSplitting * kSliceLength) {
+  if (kernels.slice != nullptr && layout.kind == RowLayout::Kind::contiguous &&
+      layout.rows < kFewRows && layout.length >= kSlicesWorthSplitting * kSliceLength) {
     return run_split(arguments, kernels, executor, hits);
   }
   share_out(layout.rows, layout.length, executor, hits,
-            [&](std::size_t begin, std::size_t end, Hits& met) { kernels.rows(arguments, begin, end, met); });
+            [&](std::size_t begin, std::size_t end, Hits& met) {
+              kernels.rows(arguments, begin, end, met);
+            });
 }
 
 }  // namespace safeops

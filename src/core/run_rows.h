@@ -6,8 +6,9 @@
 
 namespace safeops {
 
-/// Shares the rows of a call out over the executor and merges the hits. Rows of several slices are split when there
-/// are few of them; the bits are the same either way.
-void run_rows(const RowArguments& arguments, const RowKernels& kernels, Executor& executor, Hits& hits);
+/// Shares the rows of a call out over the executor and merges the hits. Rows of several slices are
+/// split when there are few of them; the bits are the same either way.
+void run_rows(const RowArguments& arguments, const RowKernels& kernels, Executor& executor,
+              Hits& hits);
 
 }  // namespace safeops

@@ -11,12 +11,14 @@
 
 namespace safeops {
 
-/// Calls body(begin, end, hits) for parts of [0, rows), each of about 16K elements, under the default floating-point
-/// environment, and merges what the parts met.
+/// Calls body(begin, end, hits) for parts of [0, rows), each of about 16K elements, under the
+/// default floating-point environment, and merges what the parts met.
 template <class Body>
-void share_out(std::size_t rows, std::size_t length, Executor& executor, Hits& hits, const Body& body) {
+void share_out(std::size_t rows, std::size_t length, Executor& executor, Hits& hits,
+               const Body& body) {
   constexpr std::size_t kElementsPerPart = 16384, kRowsPerBatch = 16;
-  const std::size_t wanted = std::max<std::size_t>(1, kElementsPerPart / std::max<std::size_t>(1, length));
+  const std::size_t wanted =
+      std::max<std::size_t>(1, kElementsPerPart / std::max<std::size_t>(1, length));
   const std::size_t part = (wanted + kRowsPerBatch - 1) / kRowsPerBatch * kRowsPerBatch;
   const std::size_t rows_per_part = length >= kElementsPerPart / kRowsPerBatch ? wanted : part;
   struct Context {
@@ -29,7 +31,8 @@ void share_out(std::size_t rows, std::size_t length, Executor& executor, Hits& h
     Context& shared = *static_cast<Context*>(opaque);
     const FloatEnvironment environment;
     Hits met;
-    shared.body(begin * shared.rows_per_part, std::min(end * shared.rows_per_part, shared.rows), met);
+    shared.body(begin * shared.rows_per_part, std::min(end * shared.rows_per_part, shared.rows),
+                met);
     if (!met.any()) return;
     const std::lock_guard<std::mutex> lock(shared.merging);
     shared.hits.merge(met);

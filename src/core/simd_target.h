@@ -5,7 +5,8 @@
 
 namespace safeops {
 
-/// The SIMD targets that were compiled and that this processor has, best first. For tests and fuzzing.
+/// The SIMD targets that were compiled and that this processor has, best first. For tests and
+/// fuzzing.
 std::vector<std::int64_t> supported_targets();
 const char* target_name(std::int64_t target);
 /// Makes every later kernel of this process run on one target; 0 restores the best.

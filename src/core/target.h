@@ -14,7 +14,8 @@
   }                       \
   HWY_AFTER_NAMESPACE();
 #define SAFEOPS_INLINE HWY_INLINE
-// A lambda inherits neither the target of its surroundings nor their inlining, so every one says so itself.
+// A lambda inherits neither the target of its surroundings nor their inlining, so every one says so
+// itself.
 #define SAFEOPS_LANES HWY_ATTR __attribute__((always_inline))
 #else
 #define SAFEOPS_BEGIN_LANES \

@@ -15,18 +15,22 @@ HWY_INLINE RowState state_of(const RowArguments& arguments, size_t row, size_t c
 }
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_long(const RowArguments& arguments, size_t begin, size_t end, Hits& hits, Program program) {
+HWY_INLINE void walk_long(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                          Program program) {
   RowCursor<E, kInputs> cursor(arguments, begin);
   for (size_t r = begin; r < end; ++r, cursor.advance(1)) {
     const auto pointers = cursor.pointers();
-    ContiguousRow<E, kInputs> row(pointers, arguments.layout.length, state_of(arguments, r, 1, hits));
+    ContiguousRow<E, kInputs> row(pointers, arguments.layout.length,
+                                  state_of(arguments, r, 1, hits));
     program(row, arguments.policy);
   }
 }
 
-// Calls walk(pointers, state) for batches of neighbouring rows, each within one run along the last kept dim.
+// Calls walk(pointers, state) for batches of neighbouring rows, each within one run along the last
+// kept dim.
 template <class E, size_t kInputs, class Walk>
-HWY_INLINE void each_batch(const RowArguments& arguments, size_t begin, size_t end, Hits& hits, Walk walk) {
+HWY_INLINE void each_batch(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                           Walk walk) {
   RowCursor<E, kInputs> cursor(arguments, begin);
   for (size_t r = begin; r < end;) {
     const size_t count = HWY_MIN(kLanesOf<E>, HWY_MIN(end - r, cursor.left_in_run()));
@@ -37,23 +41,26 @@ HWY_INLINE void each_batch(const RowArguments& arguments, size_t begin, size_t e
 }
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_short(const RowArguments& arguments, size_t begin, size_t end, Hits& hits, Program program) {
+HWY_INLINE void walk_short(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                           Program program) {
   each_batch<E, kInputs>(arguments, begin, end, hits,
-                         [&](const RowPointers<E, kInputs>& pointers, const RowState& state) SAFEOPS_LANES {
-                           ContiguousBatch<E, kInputs> rows(pointers, arguments.layout, state);
-                           program(rows, arguments.policy);
-                         });
+                         [&](const RowPointers<E, kInputs>& pointers, const RowState& state)
+                             SAFEOPS_LANES {
+                               ContiguousBatch<E, kInputs> rows(pointers, arguments.layout, state);
+                               program(rows, arguments.policy);
+                             });
 }
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_side_by_side(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
-                                  Program program) {
-  each_batch<E, kInputs>(arguments, begin, end, hits,
-                         [&](const RowPointers<E, kInputs>& pointers, const RowState& state) SAFEOPS_LANES {
-                           SideBySideRows<E, kInputs> rows(pointers, arguments.layout.operand, arguments.layout.length,
-                                                           state.count, state);
-                           program(rows, arguments.policy);
-                         });
+HWY_INLINE void walk_side_by_side(const RowArguments& arguments, size_t begin, size_t end,
+                                  Hits& hits, Program program) {
+  each_batch<E, kInputs>(
+      arguments, begin, end, hits,
+      [&](const RowPointers<E, kInputs>& pointers, const RowState& state) SAFEOPS_LANES {
+        SideBySideRows<E, kInputs> rows(pointers, arguments.layout.operand, arguments.layout.length,
+                                        state.count, state);
+        program(rows, arguments.policy);
+      });
 }
 
 // Tiny rows are transposed into a buffer on the stack, element j of all of them next to each other.
@@ -63,17 +70,19 @@ class TinyRows {
   using Scalar = typename ElementTraits<E>::Real;
   static constexpr size_t kRows = kLanesOf<E>;
 
-  HWY_INLINE explicit TinyRows(const RowLayout& layout) : layout_(layout), dense_(layout.kept_dims != 0) {
+  HWY_INLINE explicit TinyRows(const RowLayout& layout)
+      : layout_(layout), dense_(layout.kept_dims != 0) {
     for (size_t k = 0; k <= kInputs; ++k) {
-      const ptrdiff_t stride = layout.kept_dims == 0 ? 0 : layout.operand[k].kept[layout.kept_dims - 1];
+      const ptrdiff_t stride =
+          layout.kept_dims == 0 ? 0 : layout.operand[k].kept[layout.kept_dims - 1];
       dense_ = dense_ && stride == static_cast<ptrdiff_t>(layout.length);
       strides_[k].step = kRows;
     }
   }
 
   template <class Program>
-  HWY_INLINE void run(const RowPointers<E, kInputs>& pointers, const RowState& state, const Resolution& policy,
-                      Program program) const {
+  HWY_INLINE void run(const RowPointers<E, kInputs>& pointers, const RowState& state,
+                      const Resolution& policy, Program program) const {
     alignas(64) Scalar input[kInputs][kTinyLength * kRows];
     alignas(64) Scalar output[kTinyLength * kRows];
     RowPointers<Scalar, kInputs> buffers;
@@ -82,7 +91,8 @@ class TinyRows {
       buffers.input[k] = input[k];
     }
     buffers.output = pointers.output ? output : nullptr;
-    SideBySideRows<Scalar, kInputs, ElementTraits<E>> rows(buffers, strides_, layout_.length, kRows, state);
+    SideBySideRows<Scalar, kInputs, ElementTraits<E>> rows(buffers, strides_, layout_.length, kRows,
+                                                           state);
     program(rows, policy);
     if (pointers.output) scatter(output, pointers, state.count);
   }
@@ -90,27 +100,12 @@ class TinyRows {
  private:
   HWY_INLINE bool interleaved(size_t count) const { return dense_ && count == kRows; }
 
-  HWY_INLINE void gather(const RowPointers<E, kInputs>& pointers, size_t which, size_t count, Scalar* to) const {
+  HWY_INLINE void gather(const RowPointers<E, kInputs>& pointers, size_t which, size_t count,
+                         Scalar* to) const {
     const size_t length = layout_.length;
-#if HWY_TARGET != HWY_SCALAR
     if constexpr (std::is_floating_point_v<E>) {
-      const E* from = pointers.input[which];
-      const typename Lanes<E>::Tag tag;
-      Lanes<E> x0, x1, x2, x3;
-      if (interleaved(count) && length == 2) {
-        hn::LoadInterleaved2(tag, from, x0.raw, x1.raw);
-        return keep(to, x0, x1);
-      }
-      if (interleaved(count) && length == 3) {
-        hn::LoadInterleaved3(tag, from, x0.raw, x1.raw, x2.raw);
-        return keep(to, x0, x1, x2);
-      }
-      if (interleaved(count) && length == 4) {
-        hn::LoadInterleaved4(tag, from, x0.raw, x1.raw, x2.raw, x3.raw);
-        return keep(to, x0, x1, x2, x3);
-      }
+      if (interleaved(count) && load_interleaved(pointers.input[which], length, to)) return;
     }
-#endif
     for (size_t r = 0; r < count; ++r) {
       const E* row = pointers.neighbour(layout_, r).input[which];
       for (size_t j = 0; j < length; ++j) to[j * kRows + r] = to_real(row[j]);
@@ -120,26 +115,16 @@ class TinyRows {
       for (size_t j = 0; j < length; ++j) to[j * kRows + r] = 1;
     }
   }
-  HWY_INLINE void scatter(const Scalar* from, const RowPointers<E, kInputs>& pointers, size_t count) const {
+  HWY_INLINE void scatter(const Scalar* from, const RowPointers<E, kInputs>& pointers,
+                          size_t count) const {
     const size_t length = layout_.length;
-#if HWY_TARGET != HWY_SCALAR
     if constexpr (std::is_floating_point_v<E>) {
-      const typename Lanes<E>::Tag tag;
-      const auto row = [from](size_t j) SAFEOPS_LANES { return load(from + j * kRows).raw; };
-      E* to = pointers.output;
-      if (interleaved(count) && length == 2) return hn::StoreInterleaved2(row(0), row(1), tag, to);
-      if (interleaved(count) && length == 3) return hn::StoreInterleaved3(row(0), row(1), row(2), tag, to);
-      if (interleaved(count) && length == 4) return hn::StoreInterleaved4(row(0), row(1), row(2), row(3), tag, to);
+      if (interleaved(count) && store_interleaved(from, length, pointers.output)) return;
     }
-#endif
     for (size_t r = 0; r < count; ++r) {
       E* row = pointers.neighbour(layout_, r).output;
       for (size_t j = 0; j < length; ++j) from_real(from[j * kRows + r], row[j]);
     }
-  }
-  template <class... V>
-  static HWY_INLINE void keep(Scalar* to, V... vector) {
-    ((store(vector, to), to += kRows), ...);
   }
 
   const RowLayout& layout_;
@@ -148,16 +133,17 @@ class TinyRows {
 };
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_tiny(const RowArguments& arguments, size_t begin, size_t end, Hits& hits, Program program) {
+HWY_INLINE void walk_tiny(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                          Program program) {
   const TinyRows<E, kInputs> tiny(arguments.layout);
-  each_batch<E, kInputs>(arguments, begin, end, hits,
-                         [&](const RowPointers<E, kInputs>& pointers, const RowState& state) SAFEOPS_LANES {
-                           tiny.run(pointers, state, arguments.policy, program);
-                         });
+  each_batch<E, kInputs>(
+      arguments, begin, end, hits,
+      [&](const RowPointers<E, kInputs>& pointers, const RowState& state)
+          SAFEOPS_LANES { tiny.run(pointers, state, arguments.policy, program); });
 }
 
-// How many Row types a program is compiled for. Every one costs compile time for each element type and target: a
-// program off the hot path does without the two that only buy speed.
+// How many Row types a program is compiled for. Every one costs compile time for each element type
+// and target: a program off the hot path does without the two that only buy speed.
 enum class Coverage : unsigned char { full, lean };
 
 // The choice depends on layout and length alone, so a row has the same bits in any company.
@@ -166,7 +152,8 @@ void walk_rows(const RowArguments& arguments, size_t begin, size_t end, Hits& hi
   if (arguments.layout.kind == RowLayout::Kind::side_by_side) {
     return walk_side_by_side<E, kInputs>(arguments, begin, end, hits, Program());
   }
-  if (arguments.layout.length <= kTinyLength) return walk_tiny<E, kInputs>(arguments, begin, end, hits, Program());
+  if (arguments.layout.length <= kTinyLength)
+    return walk_tiny<E, kInputs>(arguments, begin, end, hits, Program());
   if constexpr (kCoverage == Coverage::full) {
     if (arguments.layout.length <= kShortLength) {
       return walk_short<E, kInputs>(arguments, begin, end, hits, Program());
@@ -176,10 +163,11 @@ void walk_rows(const RowArguments& arguments, size_t begin, size_t end, Hits& hi
 }
 
 template <class Program, class E, size_t kInputs>
-SplitPass::Reached walk_slice(const RowArguments& arguments, const SplitPass& pass, size_t row, size_t slice,
-                              Hits& hits) {
+SplitPass::Reached walk_slice(const RowArguments& arguments, const SplitPass& pass, size_t row,
+                              size_t slice, Hits& hits) {
   const auto pointers = RowCursor<E, kInputs>(arguments, row).pointers();
-  SplitRow<E, kInputs> split(pointers, arguments.layout.length, state_of(arguments, row, 1, hits), pass, slice);
+  SplitRow<E, kInputs> split(pointers, arguments.layout.length, state_of(arguments, row, 1, hits),
+                             pass, slice);
   Program()(split, arguments.policy);
   return split.finish();
 }

@@ -16,14 +16,21 @@ const std::vector<at::Tag> kOutTags = {at::Tag::pt2_compliant_tag};
 }  // namespace
 
 TORCH_LIBRARY(safeops, library) {
-  library.def("normalize(Tensor self, float p=2.0, int[1] dim=1, float? eps=None, str policy=\"\") -> Tensor", kTags);
   library.def(
-      "normalize.out(Tensor self, float p=2.0, int[1] dim=1, float? eps=None, str policy=\"\", *, Tensor(a!) out) "
+      "normalize(Tensor self, float p=2.0, int[1] dim=1, float? eps=None, str policy=\"\") -> "
+      "Tensor",
+      kTags);
+  library.def(
+      "normalize.out(Tensor self, float p=2.0, int[1] dim=1, float? eps=None, str policy=\"\", *, "
+      "Tensor(a!) out) "
       "-> " SAFEOPS_OUT_SCHEMA,
       kOutTags);
   library.def(
-      "_normalize_forward(Tensor self, float p, int[] dim, float eps, str policy) -> (Tensor out, Tensor norm)", kTags);
+      "_normalize_forward(Tensor self, float p, int[] dim, float eps, str policy) -> (Tensor out, "
+      "Tensor norm)",
+      kTags);
   library.def(
-      "_normalize_backward(Tensor grad, Tensor self, Tensor norm, float p, int[] dim, float eps, str policy) -> Tensor",
+      "_normalize_backward(Tensor grad, Tensor self, Tensor norm, float p, int[] dim, float eps, "
+      "str policy) -> Tensor",
       kTags);
 }

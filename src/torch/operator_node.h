@@ -16,8 +16,8 @@ using torch::autograd::variable_list;
 /// The autograd node of an operator, compiled autograd included. `Rule` says what it computes:
 ///   kName                        shown as grad_fn and in error messages
 ///   kSaved, kInputs              number of saved tensors, of tensor inputs of the forward operator
-///   Attributes                   plain values; each(f) calls f on every one that compiled autograd must know
-///   apply(grads, saved, attributes) -> one gradient per input
+///   Attributes                   plain values; each(f) calls f on every one that compiled autograd
+///   must know apply(grads, saved, attributes) -> one gradient per input
 template <class Rule>
 class OperatorNode final : public torch::autograd::Node {
  public:
@@ -38,7 +38,8 @@ class OperatorNode final : public torch::autograd::Node {
   variable_list apply(variable_list&& grads) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     bool needed = false;
-    for (std::uint32_t i = 0; i < num_outputs(); ++i) needed = needed || task_should_compute_output(i);
+    for (std::uint32_t i = 0; i < num_outputs(); ++i)
+      needed = needed || task_should_compute_output(i);
     if (!needed || none_defined(grads)) return variable_list(num_outputs());
     return Rule::apply(grads, unpack(), attributes);
   }
@@ -48,7 +49,8 @@ class OperatorNode final : public torch::autograd::Node {
     attributes.each([&](const auto& value) { args.collect(value); });
   }
 
-  variable_list apply_with_saved(const variable_list& grads, torch::dynamo::autograd::SwapSavedVariables& swap) override {
+  variable_list apply_with_saved(const variable_list& grads,
+                                 torch::dynamo::autograd::SwapSavedVariables& swap) override {
     namespace compiled = torch::dynamo::autograd;
     for (auto& saved : saved_) swap.before(saved);
     compiled::PackedArgs packed;
@@ -59,13 +61,14 @@ class OperatorNode final : public torch::autograd::Node {
     for (const auto& value : values) {
       types.emplace_back(value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
     }
-    const auto metadata = compiled::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
-        compiled::get_input_metadata(next_edges()));
+    const auto metadata =
+        compiled::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+            compiled::get_input_metadata(next_edges()));
     const auto& python = compiled::getPyCompilerInterface();
-    const auto function =
-        python->bind_function(swap.get_py_compiler(), name(), apply_packed, types, /*is_custom=*/true, /*traceable=*/true);
-    auto result =
-        python->call_function(swap.get_py_compiler(), "apply_functional", function, grads, values, metadata);
+    const auto function = python->bind_function(swap.get_py_compiler(), name(), apply_packed, types,
+                                                /*is_custom=*/true, /*traceable=*/true);
+    auto result = python->call_function(swap.get_py_compiler(), "apply_functional", function, grads,
+                                        values, metadata);
     for (auto& saved : saved_) swap.after(saved);
     return result;
   }
@@ -74,10 +77,12 @@ class OperatorNode final : public torch::autograd::Node {
 
  private:
   static bool none_defined(const variable_list& grads) {
-    return std::none_of(grads.begin(), grads.end(), [](const at::Tensor& grad) { return grad.defined(); });
+    return std::none_of(grads.begin(), grads.end(),
+                        [](const at::Tensor& grad) { return grad.defined(); });
   }
 
-  static variable_list apply_packed(const variable_list& grads, const std::vector<c10::IValue>& values) {
+  static variable_list apply_packed(const variable_list& grads,
+                                    const std::vector<c10::IValue>& values) {
     torch::dynamo::autograd::PackedArgs packed(values);
     Saved saved;
     for (auto& tensor : saved) tensor = packed.unpack<at::Tensor>();

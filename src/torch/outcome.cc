@@ -7,11 +7,12 @@
 namespace safeops {
 namespace {
 
-std::string sentence(Operator op, Direction direction, const at::Tensor& input, std::uint64_t rows, const Hits& hits) {
+std::string sentence(Operator op, Direction direction, const at::Tensor& input, std::uint64_t rows,
+                     const Hits& hits) {
   std::ostringstream text;
   text << "safeops::" << name(op) << (direction == Direction::backward ? " (backward)" : "")
-       << ": policy 'raise' met " << hits.raising.count << (hits.raising.count == 1 ? " singular row" : " singular rows")
-       << " of " << rows << " (";
+       << ": policy 'raise' met " << hits.raising.count
+       << (hits.raising.count == 1 ? " singular row" : " singular rows") << " of " << rows << " (";
   const char* separator = "";
   for (int i = 0; i < kHitConditions; ++i) {
     if (hits.of[i].count == 0) continue;
@@ -19,7 +20,8 @@ std::string sentence(Operator op, Direction direction, const at::Tensor& input, 
     separator = ", ";
   }
   text << "; first at row " << hits.raising.first << ") in a " << dtype_name(input.scalar_type())
-       << " tensor of shape " << input.sizes() << "; use policy 'zero', 'epsilon' or 'nan' to continue";
+       << " tensor of shape " << input.sizes()
+       << "; use policy 'zero', 'epsilon' or 'nan' to continue";
   return text.str();
 }
 
@@ -44,8 +46,8 @@ const char* dtype_name(at::ScalarType dtype) {
   }
 }
 
-void settle_or_throw(Operator op, Direction direction, Policy policy, const at::Tensor& input, std::uint64_t rows,
-                     const Hits& hits) {
+void settle_or_throw(Operator op, Direction direction, Policy policy, const at::Tensor& input,
+                     std::uint64_t rows, const Hits& hits) {
   if (!hits.any()) return;
   const bool raises = policy == Policy::raise && hits.raising.count != 0;
   settle({op, direction, Device::cpu, rows, input.sizes().data(), static_cast<int>(input.dim()),

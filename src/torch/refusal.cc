@@ -13,12 +13,14 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
   } else if (input.layout() != at::kStrided) {
     kind = c10::str(input.layout());
   }
-  C10_THROW_ERROR(NotImplementedError, c10::str(op.schema().name(), ": input must be a dense tensor, got a ", kind,
-                                                " one; convert it first, for example with input.to_dense()"));
+  C10_THROW_ERROR(NotImplementedError,
+                  c10::str(op.schema().name(), ": input must be a dense tensor, got a ", kind,
+                           " one; convert it first, for example with input.to_dense()"));
 }
 
 void refuse_all(torch::Library& library) {
-  for (const char* op : {"normalize", "normalize.out", "_normalize_forward", "_normalize_backward"}) {
+  for (const char* op :
+       {"normalize", "normalize.out", "_normalize_forward", "_normalize_backward"}) {
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }

@@ -17,19 +17,21 @@ inline bool has_tangent(const at::Tensor& tensor) {
 
 /// Autograd of a row operator, x -> (y, r), where r is one value per row. A Room states
 ///   kForwardName, kBackwardName             node names
-///   Attributes(a...)                        from the operator's plain arguments; each(f), see OperatorNode
-///   forward_operator(), backward_operator() typed handles of _x_forward and _x_backward
-///   backward_formula(g, x, r, attributes)   the gradient as one differentiable ATen expression
-///   row_gradient(g_r, x, r, attributes)     the gradient that comes through r
+///   Attributes(a...)                        from the operator's plain arguments; each(f), see
+///   OperatorNode forward_operator(), backward_operator() typed handles of _x_forward and
+///   _x_backward backward_formula(g, x, r, attributes)   the gradient as one differentiable ATen
+///   expression row_gradient(g_r, x, r, attributes)     the gradient that comes through r
 ///   tangents(t, x, r, attributes)           of y and r, in forward mode
 ///
-/// x and r are saved, not y, so that y may be changed in place afterwards, as with torch's own operator. r is saved as
-/// an output: it stays differentiable through the node itself, which is what makes higher orders right.
+/// x and r are saved, not y, so that y may be changed in place afterwards, as with torch's own
+/// operator. r is saved as an output: it stays differentiable through the node itself, which is
+/// what makes higher orders right.
 template <class Room>
 class RowAutograd {
  public:
   template <class... A>
-  static std::tuple<at::Tensor, at::Tensor> forward(c10::DispatchKeySet keys, const at::Tensor& x, A... arguments) {
+  static std::tuple<at::Tensor, at::Tensor> forward(c10::DispatchKeySet keys, const at::Tensor& x,
+                                                    A... arguments) {
     NodePointerTo<OperatorNode<FirstOrder>> node;
     if (torch::autograd::compute_requires_grad(x)) {
       node = make_node<OperatorNode<FirstOrder>>();
@@ -39,7 +41,8 @@ class RowAutograd {
     at::Tensor y, r;
     {
       const at::AutoDispatchBelowADInplaceOrView below;
-      std::tie(y, r) = Room::forward_operator().redispatch(keys & c10::after_autograd_keyset, x, arguments...);
+      std::tie(y, r) =
+          Room::forward_operator().redispatch(keys & c10::after_autograd_keyset, x, arguments...);
     }
     const typename Room::Attributes attributes(arguments...);
     if (node) {
@@ -47,13 +50,15 @@ class RowAutograd {
       torch::autograd::set_history(r, node);
     }
     if (has_tangent(x)) {
-      const auto [y_tangent, r_tangent] = Room::tangents(x._fw_grad(0), x._fw_primal(0), r, attributes);
+      const auto [y_tangent, r_tangent] =
+          Room::tangents(x._fw_grad(0), x._fw_primal(0), r, attributes);
       y._set_fw_grad(y_tangent, 0, /*is_inplace_op=*/false);
       r._set_fw_grad(r_tangent, 0, /*is_inplace_op=*/false);
     }
     if (node) {
       // Only now: a saved variable takes a snapshot of the tangent.
-      node->attributes = {attributes, last_forward_serial() == serial_before ? 0 : last_forward_serial()};
+      node->attributes = {attributes,
+                          last_forward_serial() == serial_before ? 0 : last_forward_serial()};
       node->save(0, x, /*is_output=*/false);
       node->save(1, r, /*is_output=*/true);
       announce(NodePointer(node));
@@ -61,18 +66,20 @@ class RowAutograd {
     return {y, r};
   }
 
-  /// The fused kernel gives the value, the formula its derivatives: a node that passes gradients through unchanged
-  /// joins the one to the graph of the other.
+  /// The fused kernel gives the value, the formula its derivatives: a node that passes gradients
+  /// through unchanged joins the one to the graph of the other.
   template <class... A>
-  static at::Tensor backward(c10::DispatchKeySet keys, const at::Tensor& g, const at::Tensor& x, const at::Tensor& r,
-                             A... arguments) {
+  static at::Tensor backward(c10::DispatchKeySet keys, const at::Tensor& g, const at::Tensor& x,
+                             const at::Tensor& r, A... arguments) {
     const auto fused = [&] {
       const at::AutoDispatchBelowADInplaceOrView below;
-      return Room::backward_operator().redispatch(keys & c10::after_autograd_keyset, g, x, r, arguments...);
+      return Room::backward_operator().redispatch(keys & c10::after_autograd_keyset, g, x, r,
+                                                  arguments...);
     };
     const bool in_graph = torch::autograd::compute_requires_grad(g, x, r);
     if (!in_graph && !has_tangent(g) && !has_tangent(x) && !has_tangent(r)) return fused();
-    const at::Tensor formula = Room::backward_formula(g, x, r, typename Room::Attributes(arguments...));
+    const at::Tensor formula =
+        Room::backward_formula(g, x, r, typename Room::Attributes(arguments...));
     at::Tensor gradient = fused();
     if (formula.requires_grad()) {
       const auto node = make_node<OperatorNode<Graft>>();
@@ -80,7 +87,8 @@ class RowAutograd {
       torch::autograd::set_history(gradient, node);
       announce(NodePointer(node));
     }
-    if (has_tangent(formula)) gradient._set_fw_grad(formula._fw_grad(0), 0, /*is_inplace_op=*/false);
+    if (has_tangent(formula))
+      gradient._set_fw_grad(formula._fw_grad(0), 0, /*is_inplace_op=*/false);
     return gradient;
   }
 
@@ -125,7 +133,8 @@ class RowAutograd {
       template <class F>
       void each(const F&) const {}
     };
-    static variable_list apply(const variable_list& grads, const std::array<at::Tensor, 0>&, const Attributes&) {
+    static variable_list apply(const variable_list& grads, const std::array<at::Tensor, 0>&,
+                               const Attributes&) {
       return {grads[0]};
     }
   };

@@ -41,7 +41,8 @@ std::vector<MergedDim> merge(const std::vector<at::Tensor>& operands, const Dims
 }
 
 bool all_equal(const std::vector<std::int64_t>& values, std::int64_t value) {
-  return std::all_of(values.begin(), values.end(), [value](std::int64_t each) { return each == value; });
+  return std::all_of(values.begin(), values.end(),
+                     [value](std::int64_t each) { return each == value; });
 }
 
 std::optional<RowLayout::Kind> kind_of(const std::vector<MergedDim>& kept, const MergedDim& row) {
@@ -50,19 +51,24 @@ std::optional<RowLayout::Kind> kind_of(const std::vector<MergedDim>& kept, const
   return std::nullopt;
 }
 
-// The rows of the operands as they lie, if a Row can walk them. The output comes last and decides the order of the
-// elements within a row; kept dims stay in logical order, which is the order in which rows are numbered.
-std::optional<RowLayout> row_layout(const std::vector<at::Tensor>& operands, const ReducedDims& reduced) {
+// The rows of the operands as they lie, if a Row can walk them. The output comes last and decides
+// the order of the elements within a row; kept dims stay in logical order, which is the order in
+// which rows are numbered.
+std::optional<RowLayout> row_layout(const std::vector<at::Tensor>& operands,
+                                    const ReducedDims& reduced) {
   const at::Tensor& output = operands.back();
   Dims kept_dims, row_dims;
   for (std::int64_t d = 0; d < output.dim(); ++d) {
-    if (output.size(d) != 1) (reduced[static_cast<std::size_t>(d)] ? row_dims : kept_dims).push_back(d);
+    if (output.size(d) != 1)
+      (reduced[static_cast<std::size_t>(d)] ? row_dims : kept_dims).push_back(d);
   }
-  std::stable_sort(row_dims.begin(), row_dims.end(),
-                   [&](std::int64_t a, std::int64_t b) { return output.stride(a) > output.stride(b); });
+  std::stable_sort(row_dims.begin(), row_dims.end(), [&](std::int64_t a, std::int64_t b) {
+    return output.stride(a) > output.stride(b);
+  });
   const auto kept = merge(operands, kept_dims), rows = merge(operands, row_dims);
   if (rows.size() > 1 || kept.size() > kMaxKeptDims) return std::nullopt;
-  const MergedDim row = rows.empty() ? MergedDim{1, std::vector<std::int64_t>(operands.size(), 1)} : rows.front();
+  const MergedDim row =
+      rows.empty() ? MergedDim{1, std::vector<std::int64_t>(operands.size(), 1)} : rows.front();
   const auto kind = kind_of(kept, row);
   if (!kind) return std::nullopt;
 
@@ -82,13 +88,15 @@ std::optional<RowLayout> row_layout(const std::vector<at::Tensor>& operands, con
   return layout;
 }
 
-bool try_run(const std::vector<at::Tensor>& inputs, const at::Tensor& output, const ReducedDims& reduced,
-             WalkableRows walkable, RowArguments& arguments, const std::function<void(const RowArguments&)>& kernel) {
+bool try_run(const std::vector<at::Tensor>& inputs, const at::Tensor& output,
+             const ReducedDims& reduced, WalkableRows walkable, RowArguments& arguments,
+             const std::function<void(const RowArguments&)>& kernel) {
   std::vector<at::Tensor> operands = inputs;
   operands.push_back(output);
   const auto layout = row_layout(operands, reduced);
   if (!layout) return false;
-  if (walkable == WalkableRows::contiguous_only && layout->kind != RowLayout::Kind::contiguous) return false;
+  if (walkable == WalkableRows::contiguous_only && layout->kind != RowLayout::Kind::contiguous)
+    return false;
   arguments.layout = *layout;
   for (std::size_t k = 0; k < inputs.size(); ++k) arguments.input[k] = inputs[k].const_data_ptr();
   arguments.output = output.mutable_data_ptr();
@@ -98,16 +106,18 @@ bool try_run(const std::vector<at::Tensor>& inputs, const at::Tensor& output, co
 
 }  // namespace
 
-void TorchExecutor::run(std::size_t tasks, void (*body)(void*, std::size_t, std::size_t), void* context) {
+void TorchExecutor::run(std::size_t tasks, void (*body)(void*, std::size_t, std::size_t),
+                        void* context) {
   // A task is some 16K elements, about a microsecond of work; waking a thread costs several.
   constexpr std::int64_t kTasksPerThread = 4;
-  at::parallel_for(0, static_cast<std::int64_t>(tasks), kTasksPerThread, [&](std::int64_t begin, std::int64_t end) {
-    body(context, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
-  });
+  at::parallel_for(0, static_cast<std::int64_t>(tasks), kTasksPerThread,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     body(context, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
+                   });
 }
 
-void run_on_rows(std::vector<at::Tensor> inputs, const at::Tensor& output, const ReducedDims& reduced,
-                 WalkableRows walkable, RowArguments arguments,
+void run_on_rows(std::vector<at::Tensor> inputs, const at::Tensor& output,
+                 const ReducedDims& reduced, WalkableRows walkable, RowArguments arguments,
                  const std::function<void(const RowArguments&)>& kernel) {
   if (output.numel() == 0) return;
   if (try_run(inputs, output, reduced, walkable, arguments, kernel)) return;

@@ -142,10 +142,11 @@ inline double error_in(const Wide& unit, Element element, double computed, const
   if (exact.is_infinite())
     return std::isinf(computed) && std::signbit(computed) == exact.is_negative() ? 0 : wrong;
   if (!std::isinf(computed)) return (abs(Wide(computed) - exact) / unit).to_double();
-  if (std::signbit(computed) != exact.is_negative()) return wrong;
+  // An infinity stands for every number from half an ulp above the largest on.
   const Format f = format(element);
   const Wide past = power_of_two(f.max_exponent + 1) - power_of_two(f.max_exponent - f.precision);
-  return abs(exact) >= past ? 0 : ((past - abs(exact)) / unit).to_double();
+  const Wide distance = std::signbit(computed) ? past + exact : past - exact;
+  return distance <= 0.0 ? 0 : (distance / unit).to_double();
 }
 
 /// Error in ulp of the format at `exact`.

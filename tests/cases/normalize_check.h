@@ -56,8 +56,9 @@ inline std::string place(std::size_t row, std::size_t i) {
 /// Compares one element and remembers the worst.
 class Measure {
  public:
-  Measure(Report& report, const Rows& input, const Trial& trial)
-      : report_(report), input_(input), setup_(trial) {}
+  /// `second` is what the call had beside `input`, if anything.
+  Measure(Report& report, const Rows& input, const Trial& trial, const Rows* second = nullptr)
+      : report_(report), input_(input), trial_(trial), second_(second) {}
 
   void operator()(std::size_t row, std::size_t i, double computed, const Wide& exact,
                   const Wide& unit, double bound) {
@@ -75,14 +76,19 @@ class Measure {
 
   void wrong(std::size_t row, std::size_t i, double computed, const std::string& expected) {
     report_.fail(place(row, i) + ": got " + text(computed) + ", expected " + expected + "; " +
-                 spelled(setup_) + "; " + describe(input_, row) + " element value " +
-                 text(input_.at(row, i)));
+                 spelled(trial_) + "; " + operand(input_, row, i) +
+                 (second_ == nullptr ? "" : " beside " + operand(*second_, row, i)));
   }
 
  private:
+  static std::string operand(const Rows& rows, std::size_t row, std::size_t i) {
+    return describe(rows, row) + " with " + text(rows.at(row, i)) + " there";
+  }
+
   Report& report_;
   const Rows& input_;
-  const Trial& setup_;
+  const Trial& trial_;
+  const Rows* second_;
 };
 
 inline void check_hit(Report& report, const char* what, const Expected& expected, const Hit& hit,
@@ -168,7 +174,7 @@ inline void check_forward_row(Report& report, const Rows& x, std::size_t row, co
 inline void check_backward_row(Report& report, const Rows& g, const Rows& x, std::size_t row,
                                const Norm& norm, RowClass row_class, const Rows& grad,
                                const Trial& trial) {
-  Measure measure(report, g, trial);
+  Measure measure(report, g, trial, &x);
   const double bound = backward_bound(g.element, trial.p, trial.complex, g.length);
   if (!is_singular(row_class)) {
     const Wide divisor = norm.has_nan ? Wide(kNaN) : norm.value;

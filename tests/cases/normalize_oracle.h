@@ -189,8 +189,8 @@ inline std::vector<Wide> slope_of(const Rows& x, std::size_t row, const Wide& no
 
 /// <y, g> and the sums that say how far rounding may move it.
 struct Dot {
-  Wide value = 0.0, weight = 0.0;  ///< sum y g, sum abs(y g)
-  Wide gradients = 0.0;            ///< sum abs(g)
+  Wide value = 0.0, weight = 0.0;       ///< sum y g, sum abs(y g)
+  Wide gradients = 0.0, largest = 0.0;  ///< sum abs(g), max abs(g)
   bool infinite_gradient = false, tiny_y = false;
 
   Dot(const Rows& g, const Rows& x, std::size_t row, const Wide& norm) {
@@ -199,6 +199,7 @@ struct Dot {
       value += product;
       weight += abs(product);
       gradients += abs(Wide(g.at(row, i)));
+      largest = max(largest, std::fabs(g.at(row, i)));
       infinite_gradient |= std::isinf(g.at(row, i));
       tiny_y |= !y.is_zero() && abs(y) < smallest_normal(Element::float64);
     }
@@ -213,9 +214,23 @@ struct Gradient {
   bool open = false;  ///< infinity times a y that float64 cannot tell from 0: infinite or NaN
 };
 
+/// What float64 loses below its normal range, having no wider type to go to: of a y that is
+/// subnormal, and of products with g. A row of small gradients can be scaled up as a whole and
+/// loses nothing; one that reaches far above the bottom of the range cannot, and one whose sum
+/// overflows is scaled down by 2^64.
+inline Wide underflow_of(const Dot& dot, const Wide& slope, std::size_t length) {
+  const Wide quantum = smallest_subnormal(Element::float64);
+  const bool scaled_up =
+      dot.largest<power_of_two(-950), scaled_down = dot.weight> power_of_two(950);
+  Wide lost = 0.0;
+  if (!scaled_up) lost += (abs(slope) * static_cast<double>(length) + 1.0) * quantum;
+  if (scaled_down) lost = scaled(lost, 64);
+  if (dot.tiny_y) lost += (abs(slope) * dot.gradients + abs(dot.value)) * quantum;
+  return lost;
+}
+
 /// An error of the product sum weighs with sum abs(y g): that is the condition number k of the
 /// bounds, applied to the one term that it amplifies. Half types form the sum exactly or in fp64.
-/// And float64 has no wider type that could hold a y below its normal range.
 inline Wide unit_of(const Rows& g, const Dot& dot, const Wide& value, const Wide& incoming,
                     const Wide& slope, const Wide& norm) {
   const Wide along = abs(slope * dot.value);
@@ -223,9 +238,7 @@ inline Wide unit_of(const Rows& g, const Dot& dot, const Wide& value, const Wide
   const Wide summed = abs(slope) * dot.weight / norm;
   const Element summed_in = format(g.element).bytes == 2 ? Element::float64 : g.element;
   const Wide unit = max(ulp(g.element, term), ulp(summed_in, summed));
-  if (g.element != Element::float64 || !dot.tiny_y) return unit;
-  return unit +
-         (abs(slope) * dot.gradients + abs(dot.value)) * smallest_subnormal(g.element) / norm;
+  return g.element == Element::float64 ? unit + underflow_of(dot, slope, g.length) / norm : unit;
 }
 
 /// (g - slope <x / n, g>) / n.

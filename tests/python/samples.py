@@ -100,6 +100,11 @@ def value_and_gradient(
     return y.detach(), grad
 
 
+def significant_strides(tensor: torch.Tensor) -> list[int]:
+    """Strides of the dims that have any; over one element torch's CPU and meta kernels disagree."""
+    return [s for s, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
 def count(condition: str | None = None, direction: str = "forward") -> int:
     """Rows counted since the last reset: hits only, unless a notice is named."""
     return safeops.diagnostics.snapshot().total("normalize", condition, direction)

@@ -33,9 +33,10 @@ const c10::TypedOperatorHandle<NormalizeBackward>& normalize_backward_operator()
   return handle;
 }
 
-// Through the dispatcher, never straight to a kernel: it resolves negative and conjugate views, autograd and vmap.
-at::Tensor normalize(const at::Tensor& input, double p, at::IntArrayRef dim, std::optional<double> eps,
-                     std::optional<Policy> policy) {
+// Through the dispatcher, never straight to a kernel: it resolves negative and conjugate views,
+// autograd and vmap.
+at::Tensor normalize(const at::Tensor& input, double p, at::IntArrayRef dim,
+                     std::optional<double> eps, std::optional<Policy> policy) {
   return normalize_operator().call(input, p, dim, eps, chosen(policy));
 }
 

@@ -28,13 +28,16 @@ Tensor row_inner(const Tensor& a, const Tensor& b, const Dims& dims) {
   return at::real((at::conj_physical(a) * b).sum(dims, /*keepdim=*/true));
 }
 
-// NaN where the row is singular, 0 elsewhere, as a linear map of u. A constant NaN would have the derivative 0.
+// NaN where the row is singular, 0 elsewhere, as a linear map of u. A constant NaN would have the
+// derivative 0.
 Tensor nan_part(const Tensor& u, const Tensor& singular) {
   const Tensor regular = singular.logical_not();
-  return (u.masked_fill(regular, 0) * std::numeric_limits<double>::quiet_NaN()).masked_fill(regular, 0);
+  return (u.masked_fill(regular, 0) * std::numeric_limits<double>::quiet_NaN())
+      .masked_fill(regular, 0);
 }
 
-// x, n and y = x / n with singular rows taken out of the arithmetic before it starts: 0, 1 and 0 there.
+// x, n and y = x / n with singular rows taken out of the arithmetic before it starts: 0, 1 and 0
+// there.
 struct MaskedRows {
   Tensor singular, y, n;
 };
@@ -78,7 +81,8 @@ Tensor slope(const Tensor& y, const Attributes& attributes) {
   const Tensor nonzero = y.masked_fill(zero, 1);
   if (std::isinf(p)) {
     const Tensor size = y.detach().abs();
-    const Tensor ties = size == (p > 0 ? at::amax(size, attributes.dim, true) : at::amin(size, attributes.dim, true));
+    const Tensor ties = size == (p > 0 ? at::amax(size, attributes.dim, true)
+                                       : at::amin(size, attributes.dim, true));
     const Tensor outside = ties.logical_not().logical_or(zero);
     return at::sgn(nonzero).masked_fill(outside, 0) / ties.sum(attributes.dim, /*keepdim=*/true);
   }
@@ -90,7 +94,8 @@ Tensor slope(const Tensor& y, const Attributes& attributes) {
 Tensor singular_part(const Tensor& u, const Tensor& singular, const Attributes& attributes) {
   const Policy policy = checked_policy(attributes.policy);
   const bool floored = policy == Policy::stock || policy == Policy::epsilon;
-  if (floored && attributes.eps > 0) return u.masked_fill(singular.logical_not(), 0) / attributes.eps;
+  if (floored && attributes.eps > 0)
+    return u.masked_fill(singular.logical_not(), 0) / attributes.eps;
   // stock with eps = 0 divides by zero: what PyTorch documents for it is NaN, too.
   if (floored || policy == Policy::nan) return nan_part(u, singular);
   return Tensor();
@@ -105,18 +110,21 @@ struct NormalizeRoom {
   static const auto& backward_operator() { return normalize_backward_operator(); }
 
   // (g - w <y, g>) / n
-  static Tensor backward_formula(const Tensor& g, const Tensor& x, const Tensor& n, const Attributes& attributes) {
+  static Tensor backward_formula(const Tensor& g, const Tensor& x, const Tensor& n,
+                                 const Attributes& attributes) {
     const MaskedRows rows = mask(x, n, attributes);
     const Tensor regular = g.masked_fill(rows.singular, 0);
     const Tensor along = row_inner(rows.y, regular, attributes.dim);
     Tensor gradient = (regular - slope(rows.y, attributes) * along) / rows.n;
     const Tensor rest = singular_part(g, rows.singular, attributes);
     if (rest.defined()) gradient = gradient + rest;
-    if (checked_policy(attributes.policy) == Policy::nan) gradient = gradient + nan_part(x, rows.singular);
+    if (checked_policy(attributes.policy) == Policy::nan)
+      gradient = gradient + nan_part(x, rows.singular);
     return gradient.to(g.scalar_type());
   }
 
-  static Tensor row_gradient(const Tensor& g_n, const Tensor& x, const Tensor& n, const Attributes& attributes) {
+  static Tensor row_gradient(const Tensor& g_n, const Tensor& x, const Tensor& n,
+                             const Attributes& attributes) {
     return (g_n * slope(mask(x, n, attributes).y, attributes)).to(x.scalar_type());
   }
 
@@ -135,14 +143,15 @@ struct NormalizeRoom {
 
 using NormalizeAutograd = RowAutograd<NormalizeRoom>;
 
-std::tuple<Tensor, Tensor> forward_autograd(c10::DispatchKeySet keys, const Tensor& self, double p, IntArrayRef dim,
-                                            double eps, std::string_view policy) {
+std::tuple<Tensor, Tensor> forward_autograd(c10::DispatchKeySet keys, const Tensor& self, double p,
+                                            IntArrayRef dim, double eps, std::string_view policy) {
   const Dims dims = reduced_dims(self, dim);
   return NormalizeAutograd::forward(keys, self, p, IntArrayRef(dims), eps, policy);
 }
 
-Tensor backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Tensor& self, const Tensor& norm, double p,
-                         IntArrayRef dim, double eps, std::string_view policy) {
+Tensor backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Tensor& self,
+                         const Tensor& norm, double p, IntArrayRef dim, double eps,
+                         std::string_view policy) {
   const Dims dims = reduced_dims(self, dim);
   return NormalizeAutograd::backward(keys, grad, self, norm, p, IntArrayRef(dims), eps, policy);
 }
@@ -154,36 +163,44 @@ Tensor normalize_autograd(c10::DispatchKeySet keys, const Tensor& self, double p
     return std::get<0>(normalize_forward_operator().call(self, p, dim, threshold, policy));
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  return normalize_operator().redispatch(keys & c10::after_autograd_keyset, self, p, dim, eps, policy);
+  return normalize_operator().redispatch(keys & c10::after_autograd_keyset, self, p, dim, eps,
+                                         policy);
 }
 
-OutResult normalize_out_autograd(c10::DispatchKeySet keys, const Tensor& self, double p, IntArrayRef dim,
-                                 std::optional<double> eps, std::string_view policy, Tensor& out) {
-  TORCH_CHECK(!torch::autograd::compute_requires_grad(self, out) && !has_tangent(self) && !has_tangent(out),
-              "safeops::normalize: functions with out=... arguments don't support automatic differentiation, but one "
-              "of the arguments requires grad; leave out= away or call it under torch.no_grad()");
+OutResult normalize_out_autograd(c10::DispatchKeySet keys, const Tensor& self, double p,
+                                 IntArrayRef dim, std::optional<double> eps,
+                                 std::string_view policy, Tensor& out) {
+  TORCH_CHECK(
+      !torch::autograd::compute_requires_grad(self, out) && !has_tangent(self) && !has_tangent(out),
+      "safeops::normalize: functions with out=... arguments don't support automatic "
+      "differentiation, but one "
+      "of the arguments requires grad; leave out= away or call it under torch.no_grad()");
   const at::AutoDispatchBelowAutograd below;
-  normalize_out_operator().redispatch(keys & c10::after_autograd_keyset, self, p, dim, eps, policy, out);
+  normalize_out_operator().redispatch(keys & c10::after_autograd_keyset, self, p, dim, eps, policy,
+                                      out);
   return out_result(out);
 }
 
-// The kernel writes through raw pointers; without this a saved `out` would be changed behind autograd's back.
-OutResult normalize_out_counting(c10::DispatchKeySet keys, const Tensor& self, double p, IntArrayRef dim,
-                                 std::optional<double> eps, std::string_view policy, Tensor& out) {
+// The kernel writes through raw pointers; without this a saved `out` would be changed behind
+// autograd's back.
+OutResult normalize_out_counting(c10::DispatchKeySet keys, const Tensor& self, double p,
+                                 IntArrayRef dim, std::optional<double> eps,
+                                 std::string_view policy, Tensor& out) {
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    normalize_out_operator().redispatch(keys & c10::after_ADInplaceOrView_keyset, self, p, dim, eps, policy, out);
+    normalize_out_operator().redispatch(keys & c10::after_ADInplaceOrView_keyset, self, p, dim, eps,
+                                        policy, out);
   }
   torch::autograd::increment_version(out);
   return out_result(out);
 }
 
 // As torch's own list for CUDA: the norm is taken, and the result stays, in float32.
-Tensor normalize_autocast_cuda(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
-                               std::string_view policy) {
+Tensor normalize_autocast_cuda(const Tensor& self, double p, IntArrayRef dim,
+                               std::optional<double> eps, std::string_view policy) {
   const c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKey::AutocastCUDA);
-  return normalize_operator().call(at::autocast::cached_cast(at::kFloat, self, c10::DeviceType::CUDA), p, dim, eps,
-                                   policy);
+  return normalize_operator().call(
+      at::autocast::cached_cast(at::kFloat, self, c10::DeviceType::CUDA), p, dim, eps, policy);
 }
 
 }  // namespace
@@ -195,8 +212,12 @@ TORCH_LIBRARY_IMPL(safeops, Autograd, library) {
   library.impl("_normalize_backward", backward_autograd);
 }
 
-TORCH_LIBRARY_IMPL(safeops, ADInplaceOrView, library) { library.impl("normalize.out", normalize_out_counting); }
+TORCH_LIBRARY_IMPL(safeops, ADInplaceOrView, library) {
+  library.impl("normalize.out", normalize_out_counting);
+}
 
-TORCH_LIBRARY_IMPL(safeops, AutocastCUDA, library) { library.impl("normalize", normalize_autocast_cuda); }
+TORCH_LIBRARY_IMPL(safeops, AutocastCUDA, library) {
+  library.impl("normalize", normalize_autocast_cuda);
+}
 
 }  // namespace safeops

@@ -44,8 +44,10 @@ namespace safeops {
 
 HWY_EXPORT(normalize_backward_kernels);
 
-void normalize_backward(const RowArguments& arguments, NormOrder order, Executor& executor, Hits& hits) {
-  run_rows(arguments, HWY_DYNAMIC_DISPATCH(normalize_backward_kernels)(arguments.element, order), executor, hits);
+void normalize_backward(const RowArguments& arguments, NormOrder order, Executor& executor,
+                        Hits& hits) {
+  run_rows(arguments, HWY_DYNAMIC_DISPATCH(normalize_backward_kernels)(arguments.element, order),
+           executor, hits);
 }
 
 }  // namespace safeops

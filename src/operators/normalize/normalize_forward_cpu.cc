@@ -44,8 +44,10 @@ namespace safeops {
 
 HWY_EXPORT(normalize_forward_kernels);
 
-void normalize_forward(const RowArguments& arguments, NormOrder order, Executor& executor, Hits& hits) {
-  run_rows(arguments, HWY_DYNAMIC_DISPATCH(normalize_forward_kernels)(arguments.element, order), executor, hits);
+void normalize_forward(const RowArguments& arguments, NormOrder order, Executor& executor,
+                       Hits& hits) {
+  run_rows(arguments, HWY_DYNAMIC_DISPATCH(normalize_forward_kernels)(arguments.element, order),
+           executor, hits);
 }
 
 }  // namespace safeops

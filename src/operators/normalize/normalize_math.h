@@ -12,11 +12,12 @@
 //   zero             y = 0                 grad_x = 0
 //   raise            an error              an error, unless the row of g is zero: then 0
 //
-// Accuracy. Everything per row, and the division itself, is done in fp64: squares of float32 are exact there and can
-// neither overflow nor underflow, so no such row needs care and y is correctly rounded but for double rounding
-// (0.5000001 ulp). float64 has no wider type. Its squares leave the range of fp64 where n is outside
-// [2^-450, 2^500]; such rows are measured again with every element scaled by a power of two. It divides by n instead of
-// multiplying by 1 / n, which would be subnormal for the largest norms.
+// Accuracy. Everything per row, and the division itself, is done in fp64: squares of float32 are
+// exact there and can neither overflow nor underflow, so no such row needs care and y is correctly
+// rounded but for double rounding (0.5000001 ulp). float64 has no wider type. Its squares leave the
+// range of fp64 where n is outside [2^-450, 2^500]; such rows are measured again with every element
+// scaled by a power of two. It divides by n instead of multiplying by 1 / n, which would be
+// subnormal for the largest norms.
 #if defined(SAFEOPS_NORMALIZE_MATH_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SAFEOPS_NORMALIZE_MATH_H_
 #undef SAFEOPS_NORMALIZE_MATH_H_
@@ -32,14 +33,15 @@
 
 SAFEOPS_BEGIN_LANES
 
-// n = root / scale, scale a power of two. Outside this file's measuring, scale is 1 unless n is not a normal number.
+// n = root / scale, scale a power of two. Outside this file's measuring, scale is 1 unless n is not
+// a normal number.
 template <class Value>
 struct Norm {
   Value root, scale;
 };
 
-// What is reduced to the norm, over x (forward) or over x beside the incoming gradient g (backward). For p = 2 the
-// result is the square of the norm.
+// What is reduced to the norm, over x (forward) or over x beside the incoming gradient g
+// (backward). For p = 2 the result is the square of the norm.
 template <NormOrder kOrder, class Wide>
 struct Measure {
   SAFEOPS_INLINE Wide operator()(Wide x, Wide sum) const {
@@ -57,27 +59,32 @@ SAFEOPS_INLINE Value measure(Row& row, Value scale) {
   if constexpr (kOrder == NormOrder::infinity && kInputs == 1) {
     return row.max([](Wide x, Wide factor) SAFEOPS_LANES { return magnitude(x) * factor; }, scale);
   } else if constexpr (kOrder == NormOrder::infinity) {
-    return row.max([](Wide, Wide x, Wide factor) SAFEOPS_LANES { return magnitude(x) * factor; }, scale);
+    return row.max([](Wide, Wide x, Wide factor) SAFEOPS_LANES { return magnitude(x) * factor; },
+                   scale);
   } else if constexpr (kInputs == 1) {
-    return row.accumulate(
-        [](Wide x, Wide sum, Wide factor) SAFEOPS_LANES { return Measure<kOrder, Wide>()(x * factor, sum); }, scale);
+    return row.accumulate([](Wide x, Wide sum, Wide factor)
+                              SAFEOPS_LANES { return Measure<kOrder, Wide>()(x * factor, sum); },
+                          scale);
   } else {
-    return row.accumulate(
-        [](Wide, Wide x, Wide sum, Wide factor) SAFEOPS_LANES { return Measure<kOrder, Wide>()(x * factor, sum); },
-        scale);
+    return row.accumulate([](Wide, Wide x, Wide sum, Wide factor)
+                              SAFEOPS_LANES { return Measure<kOrder, Wide>()(x * factor, sum); },
+                          scale);
   }
 }
 
-// Scales at which a float64 row outside the safe range is measured, and at which a norm that is not a normal number is
-// kept. The latter are small: an element that x * 2^-64 loses has y = 0, while x * 2^-600 would lose some that count.
-inline constexpr double kMeasureUp = 0x1p600, kMeasureDown = 0x1p-600, kKeepUp = 0x1p64, kKeepDown = 0x1p-64;
+// Scales at which a float64 row outside the safe range is measured, and at which a norm that is not
+// a normal number is kept. The latter are small: an element that x * 2^-64 loses has y = 0, while x
+// * 2^-600 would lose some that count.
+inline constexpr double kMeasureUp = 0x1p600, kMeasureDown = 0x1p-600, kKeepUp = 0x1p64,
+                        kKeepDown = 0x1p-64;
 
 template <class Value>
 SAFEOPS_INLINE Norm<Value> kept(const Norm<Value>& measured) {
   const Value plain = measured.root / measured.scale;
   const auto subnormal = plain < Value(std::numeric_limits<double>::min());
   const auto overflowed = Value(std::numeric_limits<double>::max()) < plain;
-  const Value scale = select(subnormal, Value(kKeepUp), select(overflowed, Value(kKeepDown), Value(1.0)));
+  const Value scale =
+      select(subnormal, Value(kKeepUp), select(overflowed, Value(kKeepDown), Value(1.0)));
   return {measured.root * (scale / measured.scale), scale};
 }
 
@@ -89,7 +96,8 @@ SAFEOPS_INLINE auto norm_of(Row& row) {
   if constexpr (kOrder == NormOrder::infinity) {
     norm.root = row.max([](Wide x) SAFEOPS_LANES { return magnitude(x); });
   } else {
-    norm.root = row.accumulate([](Wide x, Wide sum) SAFEOPS_LANES { return Measure<kOrder, Wide>()(x, sum); });
+    norm.root = row.accumulate([](Wide x, Wide sum)
+                                   SAFEOPS_LANES { return Measure<kOrder, Wide>()(x, sum); });
   }
   if constexpr (Row::Stored::kElement == Element::float64) {
     const auto small = norm.root < Value(0x1p-900);
@@ -105,8 +113,8 @@ SAFEOPS_INLINE auto norm_of(Row& row) {
   return norm;
 }
 
-// The norm again from what forward saved. A float64 norm near an end of the range has lost bits there, or is infinite
-// although no element is, and is measured anew.
+// The norm again from what forward saved. A float64 norm near an end of the range has lost bits
+// there, or is infinite although no element is, and is measured anew.
 template <NormOrder kOrder, class Row>
 SAFEOPS_INLINE auto saved_norm(Row& row) {
   using Value = typename Row::Value;
@@ -138,7 +146,8 @@ SAFEOPS_INLINE bool any_unusual(const Norm<Value>& norm, const Resolution& polic
   return any(!usual);
 }
 
-// Only unusual rows get here: singular, not finite, or with a square outside the normal range of the dtype.
+// Only unusual rows get here: singular, not finite, or with a square outside the normal range of
+// the dtype.
 template <class Row, class Value>
 SAFEOPS_INLINE void report_norm(Row& row, const Norm<Value>& norm, const Resolution& policy) {
   using Stored = typename Row::Stored;
@@ -171,22 +180,25 @@ SAFEOPS_INLINE void normalize_forward_row(Row& row, const Resolution& policy) {
   const Value divisor = denominator(norm, policy);
   if constexpr (Row::Stored::kElement != Element::float64) {
     row.write(
-        singular, policy, [](Wide x, Wide inverse) SAFEOPS_LANES { return x * inverse; }, Value(1.0) / divisor);
+        singular, policy, [](Wide x, Wide inverse) SAFEOPS_LANES { return x * inverse; },
+        Value(1.0) / divisor);
   } else {
     row.write(
-        singular, policy, [](Wide x, Wide factor, Wide by) SAFEOPS_LANES { return x * factor / by; },
-        norm.scale, divisor);
+        singular, policy,
+        [](Wide x, Wide factor, Wide by) SAFEOPS_LANES { return x * factor / by; }, norm.scale,
+        divisor);
   }
 }
 
-// dn/dx. `y` is x / n, `scaled` is x times the scale of the norm, `share` is 1 over the number of ties.
+// dn/dx. `y` is x / n, `scaled` is x times the scale of the norm, in which a small element may
+// vanish; `share` is 1 over the number of ties.
 template <NormOrder kOrder, class Wide>
-SAFEOPS_INLINE Wide slope(Wide scaled, Wide y, Wide n, Wide share) {
+SAFEOPS_INLINE Wide slope(Wide x, Wide scaled, Wide y, Wide n, Wide share) {
   const Wide zero(0.0);
   if constexpr (kOrder == NormOrder::two) {
     return y;
   } else if constexpr (kOrder == NormOrder::one) {
-    return select(scaled == zero, zero, copy_sign(Wide(1.0), scaled));
+    return select(x == zero, zero, copy_sign(Wide(1.0), x));
   } else {
     return select(magnitude(scaled) == n, copy_sign(share, scaled), zero);
   }
@@ -198,7 +210,8 @@ SAFEOPS_INLINE Value share_of_ties(Row& row, const Norm<Value>& norm) {
   if constexpr (kOrder == NormOrder::infinity) {
     return Value(1.0) / row.accumulate(
                             [](Wide, Wide x, Wide count, Wide factor, Wide n) SAFEOPS_LANES {
-                              return count + select(magnitude(x * factor) == n, Wide(1.0), Wide(0.0));
+                              return count +
+                                     select(magnitude(x * factor) == n, Wide(1.0), Wide(0.0));
                             },
                             norm.scale, norm.root);
   } else {
@@ -206,8 +219,8 @@ SAFEOPS_INLINE Value share_of_ties(Row& row, const Norm<Value>& norm) {
   }
 }
 
-// The divisor of y inside the gradient. Infinite on a singular row, which makes y and the slope along it 0 even where
-// the floor is 0: there stock's gradient is g / 0.
+// The divisor of y inside the gradient. Infinite on a singular row, which makes y and the slope
+// along it 0 even where the floor is 0: there stock's gradient is g / 0.
 template <class Value, class Singular>
 SAFEOPS_INLINE Value divisor_of_y(Singular singular, Value divisor) {
   return select(singular, Value(std::numeric_limits<double>::infinity()), divisor);
@@ -215,23 +228,25 @@ SAFEOPS_INLINE Value divisor_of_y(Singular singular, Value divisor) {
 
 // grad_x where no element leaves the range of fp64 on the way.
 template <NormOrder kOrder, class Row, class Value, class Singular>
-SAFEOPS_INLINE void write_gradient(Row& row, const Norm<Value>& norm, Singular singular, const Resolution& policy) {
+SAFEOPS_INLINE void write_gradient(Row& row, const Norm<Value>& norm, Singular singular,
+                                   const Resolution& policy) {
   using Wide = typename Row::Wide;
   const Value inverse = Value(1.0) / denominator(norm, policy);
   const Value inverse_of_y = Value(1.0) / divisor_of_y(singular, denominator(norm, policy));
   const Value share = share_of_ties<kOrder>(row, norm);
-  const Value dot = row.accumulate(
-      [](Wide g, Wide x, Wide sum, Wide to_y) SAFEOPS_LANES { return mul_add(g, x * to_y, sum); }, inverse_of_y);
+  const Value dot = row.accumulate([](Wide g, Wide x, Wide sum, Wide to_y)
+                                       SAFEOPS_LANES { return mul_add(g, x * to_y, sum); },
+                                   inverse_of_y);
   row.write(
       singular, policy,
       [](Wide g, Wide x, Wide along, Wide to_y, Wide reciprocal, Wide n, Wide part) SAFEOPS_LANES {
-        return (g - slope<kOrder>(x, x * to_y, n, part) * along) * reciprocal;
+        return (g - slope<kOrder>(x, x, x * to_y, n, part) * along) * reciprocal;
       },
       select(singular, Value(0.0), dot), inverse_of_y, inverse, norm.root, share);
 }
 
-// The power of two at which g is taken for a float64 row: 2^-64 where <g, y> may overflow although the gradient does
-// not, 2^500 where all of g is so small that its products are subnormal, else 1.
+// The power of two at which g is taken for a float64 row: 2^-64 where <g, y> may overflow although
+// the gradient does not, 2^500 where all of g is so small that its products are subnormal, else 1.
 template <class Row, class Value>
 SAFEOPS_INLINE Value scale_of_gradient(Row& row, Value dot) {
   using Wide = typename Row::Wide;
@@ -252,21 +267,21 @@ SAFEOPS_INLINE void write_scaled_gradient(Row& row, const Norm<Value>& norm, Sin
   const Value divisor = denominator(norm, policy);
   const Value to_y = divisor_of_y(singular, divisor);
   const Value share = share_of_ties<kOrder>(row, norm);
-  const auto product = [](Wide g, Wide x, Wide sum, Wide factor, Wide by, Wide scale) SAFEOPS_LANES {
-    return mul_add(g * scale, x * factor / by, sum);
-  };
+  const auto product = [](Wide g, Wide x, Wide sum, Wide factor, Wide by, Wide scale)
+                           SAFEOPS_LANES { return mul_add(g * scale, x * factor / by, sum); };
   Value dot = row.accumulate(product, norm.scale, to_y, Value(1.0));
   const Value g_scale = scale_of_gradient(row, dot);
   if (any(!(g_scale == Value(1.0)))) dot = row.accumulate(product, norm.scale, to_y, g_scale);
   row.write(
       singular, policy,
-      [](Wide g, Wide x, Wide along, Wide factor, Wide by_y, Wide by, Wide scale, Wide undo, Wide n, Wide part)
-          SAFEOPS_LANES {
-            const Wide scaled = x * factor;
-            const Wide w = slope<kOrder>(scaled, scaled / by_y, n, part);
-            return (g * scale - w * along) / by * undo;
-          },
-      select(singular, Value(0.0), dot), norm.scale, to_y, divisor, g_scale, norm.scale / g_scale, norm.root, share);
+      [](Wide g, Wide x, Wide along, Wide factor, Wide by_y, Wide by, Wide scale, Wide undo, Wide n,
+         Wide part) SAFEOPS_LANES {
+        const Wide scaled = x * factor;
+        const Wide w = slope<kOrder>(x, scaled, scaled / by_y, n, part);
+        return (g * scale - w * along) / by * undo;
+      },
+      select(singular, Value(0.0), dot), norm.scale, to_y, divisor, g_scale, norm.scale / g_scale,
+      norm.root, share);
 }
 
 template <NormOrder kOrder, class Row>

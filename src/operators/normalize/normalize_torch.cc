@@ -41,11 +41,12 @@ std::vector<std::int64_t> kept_sizes(const Tensor& self, const std::vector<std::
 }
 
 Tensor empty_norm(const Tensor& self, const std::vector<std::int64_t>& dims) {
-  return at::empty(kept_sizes(self, dims), self.options().dtype(at::kDouble).memory_format(std::nullopt));
+  return at::empty(kept_sizes(self, dims),
+                   self.options().dtype(at::kDouble).memory_format(std::nullopt));
 }
 
-// Either kernel, over whichever road the order and the dtype need. The Euclidean norm of a complex row is that of its
-// real view; other orders take moduli, on the scalar kernel.
+// Either kernel, over whichever road the order and the dtype need. The Euclidean norm of a complex
+// row is that of its real view; other orders take moduli, on the scalar kernel.
 template <class Fast, class Any>
 Hits run(std::vector<Tensor> inputs, Tensor output, double p, const std::vector<std::int64_t>& dims,
          RowArguments arguments, const Fast& fast, const Any& any) {
@@ -60,7 +61,8 @@ Hits run(std::vector<Tensor> inputs, Tensor output, double p, const std::vector<
   }
   Hits hits;
   TorchExecutor executor;
-  run_on_rows(std::move(inputs), output, reduced, order ? WalkableRows::any : WalkableRows::contiguous_only, arguments,
+  run_on_rows(std::move(inputs), output, reduced,
+              order ? WalkableRows::any : WalkableRows::contiguous_only, arguments,
               [&](const RowArguments& rows) {
                 order ? fast(rows, *order, executor, hits) : any(rows, p, complex, executor, hits);
               });
@@ -72,20 +74,23 @@ std::uint64_t count_rows(const Tensor& self, const std::vector<std::int64_t>& di
 }
 
 // y into `output`; the norms into `norm` where it is defined.
-void forward_into(const Tensor& self, double p, const std::vector<std::int64_t>& dims, double eps, Policy policy,
-                  const Tensor& output, const Tensor& norm) {
+void forward_into(const Tensor& self, double p, const std::vector<std::int64_t>& dims, double eps,
+                  Policy policy, const Tensor& output, const Tensor& norm) {
   RowArguments arguments;
   arguments.policy = resolve(policy, eps, /*backward=*/false);
   arguments.save = norm.defined() ? norm.mutable_data_ptr<double>() : nullptr;
-  const Hits hits = run({self}, output, p, dims, arguments, normalize_forward, normalize_forward_any);
-  settle_or_throw(Operator::normalize, Direction::forward, policy, self, count_rows(self, dims), hits);
+  const Hits hits =
+      run({self}, output, p, dims, arguments, normalize_forward, normalize_forward_any);
+  settle_or_throw(Operator::normalize, Direction::forward, policy, self, count_rows(self, dims),
+                  hits);
 }
 
 Tensor normalize_cpu(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
                      std::string_view policy) {
   const double threshold = checked_eps(self, p, dim, eps, policy);
   const Tensor output = empty_elementwise(self);
-  forward_into(self, p, reduced_dims(self, dim), threshold, checked_policy(policy), output, Tensor());
+  forward_into(self, p, reduced_dims(self, dim), threshold, checked_policy(policy), output,
+               Tensor());
   return output;
 }
 
@@ -100,21 +105,25 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, double p, IntArrayRef
 
 void check_backward(const Tensor& grad, const Tensor& self, const Tensor& norm, IntArrayRef dim) {
   TORCH_CHECK(grad.sym_sizes() == self.sym_sizes() && grad.scalar_type() == self.scalar_type(),
-              "safeops::_normalize_backward: grad must have the shape and dtype of self, ", self.sym_sizes(), " of ",
-              c10::toString(self.scalar_type()), ", got ", grad.sym_sizes(), " of ",
-              c10::toString(grad.scalar_type()), "; pass the gradient of out");
+              "safeops::_normalize_backward: grad must have the shape and dtype of self, ",
+              self.sym_sizes(), " of ", c10::toString(self.scalar_type()), ", got ",
+              grad.sym_sizes(), " of ", c10::toString(grad.scalar_type()),
+              "; pass the gradient of out");
   const std::vector<std::int64_t> dims = reduced_dims(self, dim);
   bool fits = norm.dim() == self.dim() && norm.scalar_type() == at::kDouble;
   for (std::int64_t d = 0; fits && d < self.dim(); ++d) {
     const bool is_reduced = std::find(dims.begin(), dims.end(), d) != dims.end();
     fits = is_reduced ? norm.sym_size(d) == 1 : norm.sym_size(d) == self.sym_size(d);
   }
-  TORCH_CHECK(fits, "safeops::_normalize_backward: norm must be the float64 norm that _normalize_forward returned, got ",
-              norm.sym_sizes(), " of ", c10::toString(norm.scalar_type()), "; pass its second output");
+  TORCH_CHECK(fits,
+              "safeops::_normalize_backward: norm must be the float64 norm that _normalize_forward "
+              "returned, got ",
+              norm.sym_sizes(), " of ", c10::toString(norm.scalar_type()),
+              "; pass its second output");
 }
 
-Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, double p, IntArrayRef dim, double eps,
-                    std::string_view policy) {
+Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, double p,
+                    IntArrayRef dim, double eps, std::string_view policy) {
   checked_eps(self, p, dim, eps, policy);
   check_backward(grad, self, norm, dim);
   const Policy chosen = checked_policy(policy);
@@ -123,29 +132,34 @@ Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, 
   RowArguments arguments;
   arguments.policy = resolve(chosen, eps, /*backward=*/true);
   arguments.saved = norms.const_data_ptr<double>();
-  const Hits hits = run({grad, self}, gradient, p, dims, arguments, normalize_backward, normalize_backward_any);
-  settle_or_throw(Operator::normalize, Direction::backward, chosen, self, count_rows(self, dims), hits);
+  const Hits hits =
+      run({grad, self}, gradient, p, dims, arguments, normalize_backward, normalize_backward_any);
+  settle_or_throw(Operator::normalize, Direction::backward, chosen, self, count_rows(self, dims),
+                  hits);
   return gradient;
 }
 
 void check_out(const Tensor& self, const Tensor& out) {
-  TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()), "safeops::normalize: out must have a dtype that ",
-              c10::toString(self.scalar_type()), " can be cast to, got ", c10::toString(out.scalar_type()),
-              "; pass an out of dtype ", c10::toString(self.scalar_type()));
-  TORCH_CHECK(self.device() == out.device(), "safeops::normalize: out must be on the device of input, ",
-              self.device(), ", got ", out.device(), "; allocate it there");
+  TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()),
+              "safeops::normalize: out must have a dtype that ", c10::toString(self.scalar_type()),
+              " can be cast to, got ", c10::toString(out.scalar_type()), "; pass an out of dtype ",
+              c10::toString(self.scalar_type()));
+  TORCH_CHECK(self.device() == out.device(),
+              "safeops::normalize: out must be on the device of input, ", self.device(), ", got ",
+              out.device(), "; allocate it there");
 }
 
 // Writes to `out` only when nothing can fail any more: a temporary takes what is not a plain write.
-OutResult normalize_out_cpu(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
-                            std::string_view policy, Tensor& out) {
+OutResult normalize_out_cpu(const Tensor& self, double p, IntArrayRef dim,
+                            std::optional<double> eps, std::string_view policy, Tensor& out) {
   const double threshold = checked_eps(self, p, dim, eps, policy);
   check_out(self, out);
   at::assert_no_internal_overlap(out);
   const Policy chosen = checked_policy(policy);
-  const bool direct = chosen != Policy::raise && out.sizes() == self.sizes() &&
-                      out.scalar_type() == self.scalar_type() && !out.is_conj() && !out.is_neg() &&
-                      (out.is_same(self) || at::get_overlap_status(out, self) == at::MemOverlapStatus::No);
+  const bool direct =
+      chosen != Policy::raise && out.sizes() == self.sizes() &&
+      out.scalar_type() == self.scalar_type() && !out.is_conj() && !out.is_neg() &&
+      (out.is_same(self) || at::get_overlap_status(out, self) == at::MemOverlapStatus::No);
   if (direct) {
     forward_into(self, p, reduced_dims(self, dim), threshold, chosen, out, Tensor());
   } else {
@@ -179,15 +193,15 @@ std::tuple<Tensor, Tensor> forward_meta(const Tensor& self, double p, IntArrayRe
   return {elementwise_meta(self, dim), at::empty_symint(sizes, self.options().dtype(at::kDouble))};
 }
 
-Tensor backward_meta(const Tensor& grad, const Tensor& self, const Tensor& norm, double p, IntArrayRef dim, double eps,
-                     std::string_view policy) {
+Tensor backward_meta(const Tensor& grad, const Tensor& self, const Tensor& norm, double p,
+                     IntArrayRef dim, double eps, std::string_view policy) {
   checked_eps(self, p, dim, eps, policy);
   check_backward(grad, self, norm, dim);
   return elementwise_meta(self, dim);
 }
 
-OutResult normalize_out_meta(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
-                             std::string_view policy, Tensor& out) {
+OutResult normalize_out_meta(const Tensor& self, double p, IntArrayRef dim,
+                             std::optional<double> eps, std::string_view policy, Tensor& out) {
   checked_eps(self, p, dim, eps, policy);
   check_out(self, out);
   at::native::resize_output_symint(out, self.sym_sizes());

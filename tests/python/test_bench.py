@@ -1,0 +1,144 @@
+"""benchmarks/bench.py measures everything it promises and divides the right way round. How fast
+anything is belongs to no test."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+ROWS_OF_GROUP = {
+    "L2": 9,
+    "16 MB": 9,
+    "64 MB": 3,
+    "tiny rows": 12,
+    "dim=1": 6,
+    "call": 3,
+    "dtype": 9,
+    "copy": 4,
+    "policy, no hits": 6,
+    "hits": 6,
+    "counting": 12,
+    "2 threads": 18,
+    "scaling": 4,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    stdout: str
+    markdown: str
+    machine: dict[str, str]
+    rows: list[dict[str, Any]]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / "bench.py"), "--quick", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def recorded(folder: Path, *arguments: str) -> Run:
+    data, table = folder / "bench.json", folder / "bench.md"
+    finished = bench("--rounds=3", f"--json={data}", f"--markdown={table}", *arguments)
+    assert finished.returncode == 0, finished.stderr
+    record = json.loads(data.read_text())
+    return Run(finished.stdout, table.read_text(), record["machine"], record["rows"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return recorded(tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    for name in ("report", "comparisons", "timing"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("report")
+
+
+def test_every_group_is_complete(whole: Run) -> None:
+    assert Counter(row["group"] for row in whole.rows) == ROWS_OF_GROUP
+
+
+@pytest.mark.parametrize("group", ["L2", "16 MB", "64 MB", "tiny rows", "dim=1", "call", "dtype"])
+def test_stock_is_the_peer_in_every_pass(whole: Run, group: str) -> None:
+    rows = [row for row in whole.rows if row["group"] == group]
+    assert {(row["peer"], row["product"]) for row in rows} == {("F.normalize", "safeops")}
+    passes = Counter(row["what"].split()[0] for row in rows)
+    assert set(passes) == {"forward", "forward+backward", "backward"}
+    assert len(set(passes.values())) == 1
+
+
+def test_every_dtype_is_measured(whole: Run) -> None:
+    dtypes = {row["what"].split()[3] for row in whole.rows if row["group"] == "dtype"}
+    assert dtypes == {"bfloat16", "float16", "float64"}
+
+
+def test_figures_are_finite_and_in_order(whole: Run) -> None:
+    for row in whole.rows:
+        for figure in (row["ratio"], row["peer_seconds"], row["product_seconds"]):
+            assert all(math.isfinite(value) and value > 0 for value in figure.values()), row
+            assert figure["p5"] <= figure["median"] <= figure["p95"], row
+
+
+def test_tables_hold_every_row(whole: Run) -> None:
+    printed = [line.rstrip() for line in whole.stdout.splitlines()]
+    for row in whole.rows:
+        ratio = f"{row['ratio']['median']:.2f}x"
+        assert any(line.startswith(row["what"]) and ratio in line for line in printed), row
+        cells = f"| {row['group']} | {row['what']} | {row['peer']} | {row['product']} |"
+        assert any(
+            line.startswith(cells) and f" {ratio} " in line for line in whole.markdown.splitlines()
+        ), row
+
+
+def test_machine_is_named(whole: Run) -> None:
+    for key in ("CPU", "load average", "torch", "config", "heap", "OMP_WAIT_POLICY", "method"):
+        assert whole.machine[key]
+        assert whole.machine[key] in whole.stdout
+        assert f"- {key}: {whole.machine[key]}" in whole.markdown
+
+
+def test_heap_is_warm_unless_told_otherwise(whole: Run, tmp_path: Path) -> None:
+    assert "MALLOC_TOP_PAD_=33554432" in whole.machine["heap"]
+    cold = recorded(tmp_path, "--heap=default", "--only=call: forward 4x4")
+    assert cold.machine["heap"] == "default"
+    assert len(cold.rows) == 1
+
+
+def test_no_comparison_at_all_is_an_error() -> None:
+    finished = bench("--only=nothing is called so")
+    assert finished.returncode == 1
+    assert "no comparison contains 'nothing is called so'" in finished.stderr
+
+
+def test_ratio_is_the_peer_over_the_product_round_by_round(report: ModuleType) -> None:
+    contenders = [report.Contender(name, lambda: None) for name in ("slow", "slower", "product")]
+
+    def verdicts(goal: float) -> list[tuple[str, float, str]]:
+        comparison = report.Comparison("group", "what", 1, 1, lambda: contenders, goal)
+        rows = report.rows(comparison, contenders, [[2, 40, 6], [8, 80, 24], [1, 10, 3]])
+        return [(row.peer, row.ratio.median, row.verdict()) for row in rows]
+
+    # The middle round was disturbed: a ratio of medians taken apart would not be 2.
+    assert verdicts(2.0) == [("slow", 2.0, "2x met"), ("slower", 8.0, "")]
+    assert verdicts(2.5)[0] == ("slow", 2.0, "2.5x SHORT")
+
+
+@pytest.mark.slow
+def test_compiled_stock_is_a_second_peer(tmp_path: Path) -> None:
+    run = recorded(tmp_path, "--compile", "--only=call: forward 4x4")
+    assert [row["peer"] for row in run.rows] == ["F.normalize", "compiled F.normalize"]
