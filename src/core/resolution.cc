@@ -3,22 +3,25 @@
 #include <cmath>
 #include <limits>
 
+#include "core/float_environment.h"
+
 namespace safeops {
 namespace {
 
-// The largest finite value of the dtype, the bound on 1 / eps.
-double largest(Element element) {
+// The smallest eps whose reciprocal is finite in the dtype. For float64 that is subnormal, and 1 /
+// max, which rounds to 2^-1024, is just too small.
+double smallest_usable(Element element) {
   switch (element) {
     case Element::float16:
-      return 65504;
+      return 1 / 65504.0;
     case Element::bfloat16:
-      return 0x1.fep127;
+      return 1 / 0x1.fep127;
     case Element::float32:
-      return std::numeric_limits<float>::max();
+      return 1 / 0x1.fffffep127;
     case Element::float64:
       break;
   }
-  return std::numeric_limits<double>::max();
+  return 0x1.0000000000004p-1024;
 }
 
 }  // namespace
@@ -32,9 +35,9 @@ ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_e
     return {0};
   }
   if (!std::isfinite(*eps) || *eps < 0) return {0, ResolvedEps::Refusal::not_finite_or_negative};
-  double smallest = 1 / largest(element);
-  // 1 / max is subnormal for float64, and its own reciprocal overflows.
-  while (1 / smallest > largest(element)) smallest = std::nextafter(smallest, 1.0);
+  const FloatEnvironment
+      environment;  // a caller that flushes to zero would find every subnormal eps large enough
+  const double smallest = smallest_usable(element);
   if (policy == Policy::epsilon && !(*eps >= smallest)) {
     return {0, ResolvedEps::Refusal::reciprocal_overflows, smallest};
   }

@@ -7,6 +7,7 @@
 
 #include "core/resolution.h"
 #include "operators/normalize/normalize_torch.h"
+#include "torch/outcome.h"
 
 namespace safeops {
 namespace {
@@ -102,7 +103,7 @@ double checked_eps(const Tensor& self, double p, at::IntArrayRef dim, std::optio
   TORCH_CHECK_VALUE(resolved.refusal != ResolvedEps::Refusal::reciprocal_overflows,
                     "safeops::normalize: eps must be at least ",
                     rounded_up(resolved.smallest_usable), " under policy 'epsilon' for ",
-                    c10::toString(self.scalar_type()),
+                    dtype_name(self.scalar_type()),
                     ", because the gradient 1/eps must be finite there, got ", eps.value_or(0),
                     "; raise eps or use policy 'zero'");
   return resolved.value;

@@ -106,9 +106,8 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, double p, IntArrayRef
 void check_backward(const Tensor& grad, const Tensor& self, const Tensor& norm, IntArrayRef dim) {
   TORCH_CHECK(grad.sym_sizes() == self.sym_sizes() && grad.scalar_type() == self.scalar_type(),
               "safeops::_normalize_backward: grad must have the shape and dtype of self, ",
-              self.sym_sizes(), " of ", c10::toString(self.scalar_type()), ", got ",
-              grad.sym_sizes(), " of ", c10::toString(grad.scalar_type()),
-              "; pass the gradient of out");
+              self.sym_sizes(), " of ", dtype_name(self.scalar_type()), ", got ", grad.sym_sizes(),
+              " of ", dtype_name(grad.scalar_type()), "; pass the gradient of out");
   const std::vector<std::int64_t> dims = reduced_dims(self, dim);
   bool fits = norm.dim() == self.dim() && norm.scalar_type() == at::kDouble;
   for (std::int64_t d = 0; fits && d < self.dim(); ++d) {
@@ -118,8 +117,7 @@ void check_backward(const Tensor& grad, const Tensor& self, const Tensor& norm, 
   TORCH_CHECK(fits,
               "safeops::_normalize_backward: norm must be the float64 norm that _normalize_forward "
               "returned, got ",
-              norm.sym_sizes(), " of ", c10::toString(norm.scalar_type()),
-              "; pass its second output");
+              norm.sym_sizes(), " of ", dtype_name(norm.scalar_type()), "; pass its second output");
 }
 
 Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, double p,
@@ -141,9 +139,9 @@ Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, 
 
 void check_out(const Tensor& self, const Tensor& out) {
   TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()),
-              "safeops::normalize: out must have a dtype that ", c10::toString(self.scalar_type()),
-              " can be cast to, got ", c10::toString(out.scalar_type()), "; pass an out of dtype ",
-              c10::toString(self.scalar_type()));
+              "safeops::normalize: out must have a dtype that ", dtype_name(self.scalar_type()),
+              " can be cast to, got ", dtype_name(out.scalar_type()), "; pass an out of dtype ",
+              dtype_name(self.scalar_type()));
   TORCH_CHECK(self.device() == out.device(),
               "safeops::normalize: out must be on the device of input, ", self.device(), ", got ",
               out.device(), "; allocate it there");

@@ -1,0 +1,197 @@
+"""README.md is true: its snippets run, its tables hold, its links and commands exist."""
+
+from __future__ import annotations
+
+import doctest
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import safeops
+from reference import forward_bound
+from samples import POLICIES, count
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def table(first_column: str) -> dict[str, list[str]]:
+    """Cells by the name in their first column, of the table whose header begins so."""
+    (text,) = re.findall(rf"^\| ?{first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    return {row[0].strip("`"): row[1:] for row in rows}
+
+
+def codes(cell: str) -> list[str]:
+    return re.findall(r"`([^`]*)`", cell)
+
+
+POLICY_TABLE = table("policy")
+ACCURACY_TABLE = table("")
+COMMAND_TABLE = table("command")
+
+
+def evaluate(cell: str, **names: Any) -> Any:
+    (code,) = codes(cell)
+    known = {
+        "NaN": math.nan,
+        "SingularityError": safeops.SingularityError,
+        "ValueError": ValueError,
+        "log2": math.log2,
+    }
+    return eval(code, known, names)
+
+
+def test_sessions_show_what_happens() -> None:
+    names: dict[str, object] = {}
+    runner = doctest.DocTestRunner()
+    for language, text in BLOCKS:
+        if language == "python" and ">>>" in text:
+            parsed = doctest.DocTestParser().get_doctest(text, names, "README.md", None, 0)
+            runner.run(parsed, clear_globs=False)
+            names = parsed.globs
+    result = runner.summarize()
+    assert result.failed == 0 and result.attempted >= 15
+
+
+def scripts() -> Iterator[tuple[str, str, str]]:
+    """Name, source and printed output of the scripts: each is followed by what it prints."""
+    for (language, source), (following, output) in zip(
+        BLOCKS, [*BLOCKS[1:], ("", "")], strict=True
+    ):
+        if language == "python" and ">>>" not in source:
+            assert following == "text", f"no output follows {source}"
+            yield source.split(maxsplit=2)[1], source, output
+
+
+def test_scripts_print_what_is_shown(tmp_path: Path) -> None:
+    ran = 0
+    for name, source, output in scripts():
+        (tmp_path / name).write_text(source)
+        result = subprocess.run(
+            [sys.executable, name],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert result.returncode == 0, result.stdout
+        assert result.stdout.replace(f"{tmp_path}/", "") == output
+        ran += 1
+    assert ran == 1
+
+
+def backward_alone(x: torch.Tensor, g: torch.Tensor, n: float, eps: float) -> torch.Tensor:
+    norm = torch.full((1, 1), n, dtype=torch.float64)
+    return torch.ops.safeops._normalize_backward(g, x, norm, 2.0, [1], eps, "raise")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("row", [(0.0, 0.0), (0.0, -0.0), (3e-3, 4e-3)], ids=str)
+def test_policy_table_at_a_singular_row(
+    row: tuple[float, float], dtype: torch.dtype, policy: str
+) -> None:
+    value, slope, _ = POLICY_TABLE[policy]
+    x = torch.tensor([row], dtype=dtype, requires_grad=True)
+    g = torch.tensor([[2.0, -1.0]], dtype=dtype)
+    names = {"x": x.detach(), "g": g, "n": math.hypot(*row), "eps": 0.125}
+    expected, expected_slope = evaluate(value, **names), evaluate(slope, **names)
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            safeops.normalize(x, eps=0.125, policy=policy)
+        with pytest.raises(expected_slope, match="backward"):
+            backward_alone(x.detach(), g, names["n"], 0.125)
+    else:
+        y = safeops.normalize(x, eps=0.125, policy=policy)
+        y.backward(g)
+        for got, want in ((y.detach(), expected), (x.grad, expected_slope)):
+            want = torch.as_tensor(want, dtype=dtype).expand(1, 2)
+            torch.testing.assert_close(got, want, equal_nan=True)
+    assert count(direction="forward") == count(direction="backward") == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_policy_table_default_eps(dtype: torch.dtype, policy: str) -> None:
+    default, *half = codes(POLICY_TABLE[policy][2])
+    eps = float(eval(half[0] if half and dtype is torch.float16 else default))
+    # Of the float16 numbers only zero is below 1e-12.
+    smallest = 2.0**-24 if dtype is torch.float16 else 5e-324
+    at = torch.tensor([[max(eps, smallest)]], dtype=dtype)
+    below = torch.nextafter(at, torch.zeros_like(at))
+    safeops.normalize(at, policy=policy)
+    assert count() == 0
+    if policy == "raise":
+        with pytest.raises(safeops.SingularityError):
+            safeops.normalize(below, policy=policy)
+    else:
+        safeops.normalize(below, policy=policy)
+    assert count() == 1
+
+
+def test_policy_table_has_every_policy() -> None:
+    assert tuple(POLICY_TABLE) == POLICIES
+    assert all(len(codes(cell)) >= 1 for cells in POLICY_TABLE.values() for cell in cells)
+
+
+@pytest.mark.parametrize(("line", "p"), [("value, p = 2", 2.0), ("value, other p", 3.0)])
+def test_accuracy_table_has_the_bounds_of_the_tests(line: str, p: float) -> None:
+    columns = (
+        (torch.float16, torch.bfloat16),
+        (torch.float32, torch.complex64),
+        (torch.float64, torch.complex128),
+    )
+    for cell, dtypes in zip(ACCURACY_TABLE[line], columns, strict=True):
+        for dtype in dtypes:
+            for length in (1, 3, 1000):
+                counted = length * (2 if p == 2 and dtype.is_complex else 1)
+                assert evaluate(cell, N=counted) == pytest.approx(forward_bound(dtype, p, length))
+
+
+def stripped(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+def test_cpp_is_an_excerpt_of_the_example() -> None:
+    example = stripped((ROOT / "examples" / "cpp" / "unit_rows.cc").read_text())
+    excerpts = [text for language, text in BLOCKS if language == "cpp"]
+    assert excerpts
+    for excerpt in excerpts:
+        assert stripped(excerpt) in example
+    (find,) = re.findall(r"`(find_package.*?)`", README)
+    assert find in (ROOT / "examples" / "cpp" / "CMakeLists.txt").read_text()
+
+
+def test_commands_exist() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for text in (README, (ROOT / "CONTRIBUTING.md").read_text()):
+        commands = re.findall(r"\bmake ([a-z-]+)[` ;]", text)
+        assert len(commands) >= 6 and set(commands) <= set(targets)
+    assert len(COMMAND_TABLE) >= 6 and (ROOT / "tools" / "bootstrap").exists()
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/semantics.md"]
+)
+def test_links_and_test_files_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for link in re.findall(r"\]\(([^):#]+)\)", text):
+        assert ((ROOT / page).parent / link).exists(), link
+    for name in re.findall(r"`(\w+_test\.cc|test_\w+\.py)`", text):
+        assert list((ROOT / "tests").glob(f"*/{name}")), name
+
+
+def test_every_invariant_names_its_tests() -> None:
+    text = (ROOT / "docs" / "semantics.md").read_text()
+    invariants = re.findall(r"^\| (\d+) \|.*\|(.*)\|$", text, re.MULTILINE)
+    assert [int(number) for number, _ in invariants] == list(range(1, len(invariants) + 1))
+    assert len(invariants) >= 9 and all(codes(tests) for _, tests in invariants)
