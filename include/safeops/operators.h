@@ -17,7 +17,7 @@ namespace safeops {
 /// | stock, epsilon | x / max(n,eps) | g / eps  |
 /// | nan            | NaN            | NaN      |
 /// | zero           | 0              | 0        |
-/// | raise          | SingularityError (a c10::ValueError) |
+/// | raise          | c10::ValueError | c10::ValueError, or 0 where g is 0 |
 ///
 /// @param input  any shape and strides; float16, bfloat16, float32, float64, complex64 or
 /// complex128

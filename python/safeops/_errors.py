@@ -45,3 +45,8 @@ class SingularityWarning(UserWarning):
 
     Issued once per call line and operator, until ``safeops.diagnostics.reset()``.
     """
+
+
+# Tracebacks name a class by its module.
+for _public in (SingularityError, SingularityWarning):
+    _public.__module__ = "safeops"

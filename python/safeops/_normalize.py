@@ -21,7 +21,7 @@ _STOCK_EPS = 1e-12
 def normalize(
     input: Tensor,
     p: float = 2.0,
-    dim: int | Sequence[int] = 1,
+    dim: int | Sequence[int] | None = 1,
     eps: float | None = None,
     out: Tensor | None = None,
     *,
@@ -78,6 +78,8 @@ def normalize(
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]], grad_fn=<SafeopsNormalizeBackward>)
     """
+    if dim is None:  # as torch's norm: over everything
+        dim = ()
     if has_torch_function_variadic(input, out):
         return _hand_over(input, p, dim, eps, out, policy)
     if policy == "":
@@ -128,6 +130,11 @@ def _hand_over(
     out: Tensor | None,
     policy: str | None,
 ) -> Tensor:
+    if isinstance(input, Tensor) and input.is_nested:
+        raise NotImplementedError(
+            "safeops.normalize: input must be a dense tensor, got a nested one; convert it first, "
+            "for example with input.to_padded_tensor(0.0)"
+        )
     result: Tensor = handle_torch_function(
         normalize, (input, out), input, p, dim, eps, out=out, policy=policy
     )

@@ -162,5 +162,5 @@ def set_level(level: int) -> None:
     Raises:
         ValueError: for anything but 0, 1 or 2; nothing is changed.
     """
-    if not isinstance(level, int) or level not in (0, 1, 2) or not _library.set_level(level):
+    if type(level) is not int or not _library.set_level(level):
         raise ValueError(f"safeops.diagnostics.set_level: level must be 0, 1 or 2, got {level!r}")

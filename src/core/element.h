@@ -64,30 +64,30 @@ struct ElementTraits;
 template <>
 struct ElementTraits<float16> {
   using Real = float;
+  static constexpr bool kHalf = true;
   static constexpr Element kElement = Element::float16;
-  static constexpr double kSmallest = 0x1p-24, kLowestNorm = 0x1p-7,
-                          kHighestNorm = 0x1.ffdffeffeffecp7;
+  static constexpr double kLowestNorm = 0x1p-7, kHighestNorm = 0x1.ffdffeffeffecp7;
 };
 template <>
 struct ElementTraits<bfloat16> {
   using Real = float;
+  static constexpr bool kHalf = true;
   static constexpr Element kElement = Element::bfloat16;
-  static constexpr double kSmallest = 0x1p-133, kLowestNorm = 0x1p-63,
-                          kHighestNorm = 0x1.feffbfdfebf1fp63;
+  static constexpr double kLowestNorm = 0x1p-63, kHighestNorm = 0x1.feffbfdfebf1fp63;
 };
 template <>
 struct ElementTraits<float> {
   using Real = float;
+  static constexpr bool kHalf = false;
   static constexpr Element kElement = Element::float32;
-  static constexpr double kSmallest = 0x1p-149, kLowestNorm = 0x1p-63,
-                          kHighestNorm = 0x1.fffffeffffffcp63;
+  static constexpr double kLowestNorm = 0x1p-63, kHighestNorm = 0x1.fffffeffffffcp63;
 };
 template <>
 struct ElementTraits<double> {
   using Real = double;
+  static constexpr bool kHalf = false;
   static constexpr Element kElement = Element::float64;
-  static constexpr double kSmallest = 0x1p-1074, kLowestNorm = 0x1p-511,
-                          kHighestNorm = 0x1.fffffffffffffp511;
+  static constexpr double kLowestNorm = 0x1p-511, kHighestNorm = 0x1.fffffffffffffp511;
 };
 
 }  // namespace safeops

@@ -60,7 +60,6 @@ struct Lanes {
   friend HWY_INLINE Lanes larger(Lanes a, Lanes b) {
     return hn::IfThenElse(hn::Or(hn::Gt(a.raw, b.raw), hn::IsNaN(a.raw)), a.raw, b.raw);
   }
-  friend HWY_INLINE Lanes spread_like(Lanes, T value) { return Lanes(value); }
 };
 
 template <class T>
@@ -135,7 +134,6 @@ struct LanesPair {
   friend HWY_INLINE LanesPair larger(LanesPair a, LanesPair b) {
     return {larger(a.low, b.low), larger(a.high, b.high)};
   }
-  friend HWY_INLINE LanesPair spread_like(LanesPair, double value) { return LanesPair(value); }
 };
 
 // fp64 with as many lanes as Real has. On a target with one lane a single vector of double

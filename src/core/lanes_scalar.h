@@ -21,7 +21,6 @@ SAFEOPS_INLINE double at_least(double x, double floor) { return x < floor ? floo
 // The larger, NaN if either is NaN.
 SAFEOPS_INLINE double larger(double a, double b) { return a > b || a != a ? a : b; }
 SAFEOPS_INLINE bool any(bool mask) { return mask; }
-SAFEOPS_INLINE double spread_like(double, double value) { return value; }
 
 SAFEOPS_END_LANES
 

@@ -7,6 +7,7 @@
 #endif
 
 #include "core/lanes_highway-inl.h"
+#include "hwy/cache_control.h"
 
 SAFEOPS_BEGIN_LANES
 
@@ -68,6 +69,20 @@ HWY_INLINE void store(Lanes<float> x, float16* p) {
   store(x, buffer);
   for (size_t i = 0; i < Lanes<float>::kLanes; ++i) from_real(buffer[i], p[i]);
 #endif
+}
+
+// Stores past the cache, for outputs that are too large to stay in it; `p` aligned to the vector.
+// Other threads see them after flush_streams().
+template <class E>
+inline constexpr bool kCanStream = std::is_floating_point_v<E>;
+template <class T>
+HWY_INLINE void stream(Lanes<T> x, T* p) {
+  hn::Stream(x.raw, typename Lanes<T>::Tag(), p);
+}
+HWY_INLINE void flush_streams() { hwy::FlushStream(); }
+template <class T>
+HWY_INLINE bool is_aligned(const T* p) {
+  return reinterpret_cast<uintptr_t>(p) % (Lanes<T>::kLanes * sizeof(T)) == 0;
 }
 
 // Loads straight into fp64: on AVX-512 the upper half of a loaded vector would cost a shuffle.

@@ -11,7 +11,7 @@ namespace safeops {
 /// shared out.
 inline constexpr std::size_t kSliceLength = 8192;
 /// Rows up to this length are transposed and walked side by side.
-inline constexpr std::size_t kTinyLength = 16;
+inline constexpr std::size_t kTinyLength = 4;
 /// Rows up to this length share their per-row arithmetic, a row a lane.
 inline constexpr std::size_t kShortLength = 256;
 

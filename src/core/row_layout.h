@@ -50,6 +50,7 @@ struct RowArguments {
   void* output = nullptr;         ///< null: inspect only, nothing is written
   const double* saved = nullptr;  ///< one value per row, from forward
   double* save = nullptr;         ///< one value per row, for backward; may be null
+  bool streams = false;           ///< the output is too large for the cache: store past it
   Resolution policy;
 };
 

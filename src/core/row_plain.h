@@ -15,7 +15,7 @@ namespace safeops::scalar {
 template <class E, std::size_t kInputs>
 class PlainRow {
  public:
-  using Real = typename ElementTraits<E>::Real;
+  using Real = double;
   using Wide = double;
   using Value = double;
   using Stored = ElementTraits<E>;
@@ -49,7 +49,7 @@ class PlainRow {
     if (at_.output == nullptr) return;
     for (std::size_t j = 0; j < length(); ++j) {
       const double result = singular && policy.fills ? policy.fill : value(f, j, p...);
-      from_real(static_cast<Real>(result), at_.output[offset(kInputs, j)]);
+      from_real(static_cast<typename Stored::Real>(result), at_.output[offset(kInputs, j)]);
     }
   }
   void report(Condition condition, bool met) const {

@@ -15,6 +15,7 @@ struct RowState {
   size_t first_row, count;
   const double* saved;
   double* save;
+  bool streams;
   Hits& hits;
 };
 
@@ -110,7 +111,7 @@ class ContiguousRow : public OneRow {
     if (HWY_UNLIKELY(singular && policy.fills)) {
       run.fill(policy.fill);
     } else {
-      run.map(f, p...);
+      run.map(state_.streams, f, p...);
     }
   }
 
@@ -184,7 +185,7 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
   }
   template <class F, class... V>
   HWY_INLINE void write_spilled(F f, const V&... value) const {
-    for (size_t r = 0; r < state_.count; ++r) run(r).map(f, value.of[r]...);
+    for (size_t r = 0; r < state_.count; ++r) run(r).map(state_.streams, f, value.of[r]...);
   }
   template <class F, class... V>
   HWY_NOINLINE void write_filling(const RowValues<Wide>& filled, double fill, F f,
@@ -193,7 +194,7 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
       if (filled.of[r] != 0) {
         run(r).fill(fill);
       } else {
-        run(r).map(f, value.of[r]...);
+        run(r).map(state_.streams, f, value.of[r]...);
       }
     }
   }
@@ -324,7 +325,7 @@ class SplitRow {
     if (singular && policy.fills) {
       run_.fill(policy.fill);
     } else {
-      run_.map(f, p...);
+      run_.map(state_.streams, f, p...);
     }
   }
   HWY_INLINE void report(Condition condition, bool met) {

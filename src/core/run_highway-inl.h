@@ -112,22 +112,20 @@ class Run {
     return largest(larger(best[0], best[1]));
   }
 
+  // `streams` asks for stores past the cache, which take aligned vectors.
   template <class F, class... P>
-  HWY_INLINE void map(F f, P... p) const {
-    size_t i = begin_;
-    for (; i + 4 * kLanes <= end_; i += 4 * kLanes) {
-      SAFEOPS_UNROLL for (size_t v = 0; v < 4; ++v) {
-        store(as_real<Real>(at(f, i + v * kLanes, p...)), row_.output + i + v * kLanes);
-      }
+  HWY_INLINE void map(bool streams, F f, P... p) const {
+    if constexpr (kCanStream<E>) {
+      if (streams && is_aligned(row_.output + begin_)) return map_to<true>(f, p...);
     }
-    for (; i + kLanes <= end_; i += kLanes) store(as_real<Real>(at(f, i, p...)), row_.output + i);
-    if (i < end_) store_first(end_ - i, as_real<Real>(at_end(f, i, p...)), row_.output + i);
+    map_to<false>(f, p...);
   }
 
   HWY_INLINE void fill(double value) const {
-    E stored;
-    from_real(static_cast<typename Real::Scalar>(value), stored);
-    for (size_t i = begin_; i < end_; ++i) row_.output[i] = stored;
+    const Real vector(static_cast<typename Real::Scalar>(value));
+    size_t i = begin_;
+    for (; i + kLanes <= end_; i += kLanes) store(vector, row_.output + i);
+    if (i < end_) store_first(end_ - i, vector, row_.output + i);
   }
 
  private:
@@ -139,6 +137,23 @@ class Run {
   // compensation.
   static constexpr bool kExactTerms = !std::is_same_v<Real, Lanes<double>>;
   static constexpr size_t kLeafLength = 8 * 32;
+
+  template <bool kStreams, class F, class... P>
+  HWY_INLINE void map_to(F f, P... p) const {
+    size_t i = begin_;
+    for (; i + 4 * kLanes <= end_; i += 4 * kLanes) {
+      SAFEOPS_UNROLL for (size_t v = 0; v < 4; ++v) {
+        const Real value = as_real<Real>(at(f, i + v * kLanes, p...));
+        if constexpr (kStreams) {
+          stream(value, row_.output + i + v * kLanes);
+        } else {
+          store(value, row_.output + i + v * kLanes);
+        }
+      }
+    }
+    for (; i + kLanes <= end_; i += kLanes) store(as_real<Real>(at(f, i, p...)), row_.output + i);
+    if (i < end_) store_first(end_ - i, as_real<Real>(at_end(f, i, p...)), row_.output + i);
+  }
 
   template <class F, class... P>
   HWY_INLINE void accumulate_leaf(size_t i, size_t end, Wide (&sum)[kVectors], F f, P... p) const {

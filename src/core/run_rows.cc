@@ -1,5 +1,6 @@
 #include "core/run_rows.h"
 
+#include <stdexcept>
 #include <vector>
 
 #include "core/share_out.h"
@@ -45,6 +46,9 @@ void run_split(const RowArguments& arguments, const RowKernels& kernels, Executo
     for (;;) {
       const auto reached = run_pass(arguments, kernels, pass, row, slices, executor, hits);
       if (reached == SplitPass::Reached::end) break;
+      if (pass.answered == SplitPass::kMaxReductions) {
+        throw std::logic_error("a row program has more reductions than SplitPass holds");
+      }
       pass.answer[pass.answered++] = combine(reached, partial);
     }
   }

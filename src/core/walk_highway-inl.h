@@ -11,7 +11,7 @@
 SAFEOPS_BEGIN_LANES
 
 HWY_INLINE RowState state_of(const RowArguments& arguments, size_t row, size_t count, Hits& hits) {
-  return {row, count, arguments.saved, arguments.save, hits};
+  return {row, count, arguments.saved, arguments.save, arguments.streams, hits};
 }
 
 template <class E, size_t kInputs, class Program>
@@ -149,17 +149,19 @@ enum class Coverage : unsigned char { full, lean };
 // The choice depends on layout and length alone, so a row has the same bits in any company.
 template <class Program, class E, size_t kInputs, Coverage kCoverage>
 void walk_rows(const RowArguments& arguments, size_t begin, size_t end, Hits& hits) {
+  const size_t length = arguments.layout.length;
   if (arguments.layout.kind == RowLayout::Kind::side_by_side) {
-    return walk_side_by_side<E, kInputs>(arguments, begin, end, hits, Program());
-  }
-  if (arguments.layout.length <= kTinyLength)
-    return walk_tiny<E, kInputs>(arguments, begin, end, hits, Program());
-  if constexpr (kCoverage == Coverage::full) {
-    if (arguments.layout.length <= kShortLength) {
-      return walk_short<E, kInputs>(arguments, begin, end, hits, Program());
+    walk_side_by_side<E, kInputs>(arguments, begin, end, hits, Program());
+  } else if (length <= kTinyLength) {
+    walk_tiny<E, kInputs>(arguments, begin, end, hits, Program());
+  } else if (kCoverage == Coverage::full && length <= kShortLength) {
+    if constexpr (kCoverage == Coverage::full) {
+      walk_short<E, kInputs>(arguments, begin, end, hits, Program());
     }
+  } else {
+    walk_long<E, kInputs>(arguments, begin, end, hits, Program());
   }
-  walk_long<E, kInputs>(arguments, begin, end, hits, Program());
+  if (arguments.streams) flush_streams();
 }
 
 template <class Program, class E, size_t kInputs>
@@ -169,6 +171,7 @@ SplitPass::Reached walk_slice(const RowArguments& arguments, const SplitPass& pa
   SplitRow<E, kInputs> split(pointers, arguments.layout.length, state_of(arguments, row, 1, hits),
                              pass, slice);
   Program()(split, arguments.policy);
+  if (arguments.streams) flush_streams();
   return split.finish();
 }
 

@@ -14,10 +14,10 @@ namespace safeops {
 using torch::autograd::variable_list;
 
 /// The autograd node of an operator, compiled autograd included. `Rule` says what it computes:
-///   kName                        shown as grad_fn and in error messages
-///   kSaved, kInputs              number of saved tensors, of tensor inputs of the forward operator
-///   Attributes                   plain values; each(f) calls f on every one that compiled autograd
-///   must know apply(grads, saved, attributes) -> one gradient per input
+///  - kName: shown as grad_fn and in error messages
+///  - kSaved, kInputs: number of saved tensors, of tensor inputs of the forward operator
+///  - Attributes: plain values; each(f) calls f on every one that compiled autograd must know
+///  - apply(grads, saved, attributes): one gradient per input
 template <class Rule>
 class OperatorNode final : public torch::autograd::Node {
  public:

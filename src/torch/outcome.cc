@@ -41,6 +41,18 @@ const char* dtype_name(at::ScalarType dtype) {
       return "complex64";
     case at::kComplexDouble:
       return "complex128";
+    case at::kByte:
+      return "uint8";
+    case at::kChar:
+      return "int8";
+    case at::kShort:
+      return "int16";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    case at::kBool:
+      return "bool";
     default:
       return c10::toString(dtype);
   }

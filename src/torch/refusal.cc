@@ -2,20 +2,37 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <optional>
+#include <string>
+
 namespace safeops {
 namespace {
 
+struct Kind {
+  std::string name, remedy;
+};
+
+std::optional<Kind> refused_kind(const at::Tensor& tensor) {
+  if (tensor.is_nested()) return Kind{"nested", "to_padded_tensor(0.0)"};
+  if (tensor.is_quantized()) return Kind{"quantized", "dequantize()"};
+  if (tensor.layout() != at::kStrided) return Kind{c10::str(tensor.layout()), "to_dense()"};
+  return std::nullopt;
+}
+
 void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const auto& input = stack->at(stack->size() - op.schema().arguments().size()).toTensor();
-  std::string kind = "quantized";
-  if (input.is_nested()) {
-    kind = "nested";
-  } else if (input.layout() != at::kStrided) {
-    kind = c10::str(input.layout());
+  const auto& arguments = op.schema().arguments();
+  const std::size_t first = stack->size() - arguments.size();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack->at(first + i);
+    if (!value.isTensor()) continue;
+    if (const auto kind = refused_kind(value.toTensor())) {
+      C10_THROW_ERROR(
+          NotImplementedError,
+          c10::str(op.schema().name(), ": ", arguments[i].name(), " must be a dense tensor, got a ",
+                   kind->name, " one; convert it first, for example with .", kind->remedy));
+    }
   }
-  C10_THROW_ERROR(NotImplementedError,
-                  c10::str(op.schema().name(), ": input must be a dense tensor, got a ", kind,
-                           " one; convert it first, for example with input.to_dense()"));
+  TORCH_INTERNAL_ASSERT(false, "refused without a reason");
 }
 
 void refuse_all(torch::Library& library) {

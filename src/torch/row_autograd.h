@@ -16,12 +16,12 @@ inline bool has_tangent(const at::Tensor& tensor) {
 }
 
 /// Autograd of a row operator, x -> (y, r), where r is one value per row. A Room states
-///   kForwardName, kBackwardName             node names
-///   Attributes(a...)                        from the operator's plain arguments; each(f), see
-///   OperatorNode forward_operator(), backward_operator() typed handles of _x_forward and
-///   _x_backward backward_formula(g, x, r, attributes)   the gradient as one differentiable ATen
-///   expression row_gradient(g_r, x, r, attributes)     the gradient that comes through r
-///   tangents(t, x, r, attributes)           of y and r, in forward mode
+///  - kForwardName, kBackwardName: node names
+///  - Attributes(a...): from the operator's plain arguments; each(f) as in OperatorNode
+///  - forward_operator(), backward_operator(): typed handles of _x_forward and _x_backward
+///  - backward_formula(g, x, r, attributes): the gradient as one differentiable ATen expression
+///  - row_gradient(g_r, x, r, attributes): the gradient that comes through r
+///  - tangents(t, x, r, attributes): of y and r, in forward mode
 ///
 /// x and r are saved, not y, so that y may be changed in place afterwards, as with torch's own
 /// operator. r is saved as an output: it stays differentiable through the node itself, which is

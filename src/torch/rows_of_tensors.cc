@@ -100,6 +100,9 @@ bool try_run(const std::vector<at::Tensor>& inputs, const at::Tensor& output,
   arguments.layout = *layout;
   for (std::size_t k = 0; k < inputs.size(); ++k) arguments.input[k] = inputs[k].const_data_ptr();
   arguments.output = output.mutable_data_ptr();
+  // Half a last-level cache or more: stores past it save reading the lines that they overwrite.
+  constexpr std::size_t kStreamedBytes = std::size_t{1} << 24;
+  arguments.streams = output.nbytes() >= kStreamedBytes;
   kernel(arguments);
   return true;
 }
@@ -142,12 +145,16 @@ void run_on_rows(std::vector<at::Tensor> inputs, const at::Tensor& output,
   output.permute(order).copy_(permuted);
 }
 
-at::Tensor empty_elementwise(const at::Tensor& x) {
+at::Tensor empty_elementwise(const at::Tensor& x, const std::vector<std::int64_t>& reduced) {
   if (x.is_contiguous()) return at::empty(x.sizes(), x.options());
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  for (const std::int64_t d : reduced) sizes[static_cast<std::size_t>(d)] = 1;
+  const at::Tensor norm = at::empty(sizes, x.options());
   at::Tensor output;
   const auto iterator = at::TensorIteratorConfig()
                             .add_output(output)
                             .add_const_input(x)
+                            .add_const_input(norm)
                             .set_check_mem_overlap(false)
                             .build();
   return iterator.output();

@@ -30,8 +30,8 @@ void run_on_rows(std::vector<at::Tensor> inputs, const at::Tensor& output,
                  const ReducedDims& reduced, WalkableRows walkable, RowArguments arguments,
                  const std::function<void(const RowArguments&)>& kernel);
 
-/// A tensor of x's shape and dtype with the strides that an elementwise operation of torch would
-/// give its result.
-at::Tensor empty_elementwise(const at::Tensor& x);
+/// A tensor of x's shape and dtype with the strides that torch would give x / n, where n has size 1
+/// in the reduced dims.
+at::Tensor empty_elementwise(const at::Tensor& x, const std::vector<std::int64_t>& reduced);
 
 }  // namespace safeops

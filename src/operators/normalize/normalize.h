@@ -1,6 +1,5 @@
 #pragma once
 
-#include <complex>
 #include <cstddef>
 
 #include "core/executor.h"
@@ -16,7 +15,7 @@ enum class NormOrder : unsigned char { one, two, infinity };
 void normalize_forward(const RowArguments& arguments, NormOrder order, Executor& executor,
                        Hits& hits);
 
-/// grad_x from grad_y (input 0), y (input 1) and the saved norm.
+/// grad_x from grad_y (input 0), x (input 1) and the saved norm.
 void normalize_backward(const RowArguments& arguments, NormOrder order, Executor& executor,
                         Hits& hits);
 

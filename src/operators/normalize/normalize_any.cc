@@ -50,6 +50,10 @@ double rough_size(std::complex<double> x) {
 }
 double sign(double x) { return x == 0 ? 0 : std::copysign(1.0, x); }
 std::complex<double> sign(std::complex<double> x) { return x / size(x); }
+double scaled(double x, int exponent) { return std::scalbn(x, exponent); }
+std::complex<double> scaled(std::complex<double> x, int exponent) {
+  return {std::scalbn(x.real(), exponent), std::scalbn(x.imag(), exponent)};
+}
 double inner(double y, double g) { return y * g; }
 double inner(std::complex<double> y, std::complex<double> g) {
   return y.real() * g.real() + y.imag() * g.imag();
@@ -115,13 +119,11 @@ Extremes extremes_of(const Elements<E>& x, std::size_t length, Size size_of) {
 // n = x_unit * extreme * measure, with the elements taken in x_unit; `sum` is measure^p.
 struct AnyNorm {
   double x_unit = 1, extreme = 1, measure = 0, sum = 1;
-  bool finite = true;
+  bool finite = true, zero = false;  // zero, because value() may underflow although n is not
 
   double value() const { return x_unit * extreme * measure; }
-  // Not value(), which may underflow although n is not zero.
-  bool zero() const { return measure == 0; }
   bool below(double bound) const { return value() < bound; }
-  bool singular(const Resolution& policy) const { return zero() || below(policy.threshold); }
+  bool singular(const Resolution& policy) const { return zero || below(policy.threshold); }
 };
 
 template <class E>
@@ -131,11 +133,13 @@ AnyNorm norm_of(const E* row, std::size_t length, double p) {
   norm.finite = found.finite;
   if (found.has_nan || p == 0) {
     norm.measure = found.has_nan ? std::numeric_limits<double>::quiet_NaN() : found.nonzero;
+    norm.zero = norm.measure == 0;
     return norm;
   }
   const double extreme = p < 0 ? found.smallest : found.largest;
   if (extreme == 0 || extreme == kInfinity) {
     norm.measure = extreme;
+    norm.zero = extreme == 0;
     return norm;
   }
   norm.x_unit = unit_near(extreme);
@@ -155,13 +159,13 @@ template <class E>
 void report(const AnyNorm& norm, const Resolution& policy, std::size_t row, Hits& hits) {
   using Traits = typename Part<E>::Traits;
   if (!norm.finite) hits[Condition::nonfinite_input].add(1, row);
-  if (norm.zero()) {
+  if (norm.zero) {
     hits[Condition::zero_norm].add(1, row);
   } else if (norm.below(policy.threshold)) {
     hits[Condition::below_eps].add(1, row);
   }
   const bool usual = !norm.below(Traits::kLowestNorm) && norm.value() <= Traits::kHighestNorm;
-  if (norm.finite && !norm.zero() && !usual) hits[Condition::rescued].add(1, row);
+  if (norm.finite && !norm.zero && !usual) hits[Condition::rescued].add(1, row);
 }
 
 template <class E>
@@ -251,8 +255,10 @@ void backward_row(const RowPointers<E, 2>& at, std::size_t length, double p,
   const Slope<E> slope(x, length, p, norm);
   // For p = 0 there is no slope, and 0 times an overflowed product would be NaN.
   const double along = p == 0 ? 0 : dot.value();
+  // As an exponent: the quotient of the two units may leave the range of fp64.
+  const int exponent = std::ilogb(g.unit) - std::ilogb(norm.x_unit);
   for (std::size_t i = 0; i < length; ++i) {
-    as_stored((g[i] - slope[i] * along) / norm.extreme / norm.measure * (g.unit / norm.x_unit),
+    as_stored(scaled((g[i] - slope[i] * along) / norm.extreme / norm.measure, exponent),
               at.output[i]);
   }
 }

@@ -22,18 +22,19 @@ namespace {
 using at::IntArrayRef;
 using Dims = std::vector<std::int64_t>;
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 Tensor row_inner(const Tensor& a, const Tensor& b, const Dims& dims) {
   if (!a.is_complex()) return (a * b).sum(dims, /*keepdim=*/true);
   // conj_physical, because a lazy conj is dropped in compiled inference graphs.
   return at::real((at::conj_physical(a) * b).sum(dims, /*keepdim=*/true));
 }
 
-// NaN where the row is singular, 0 elsewhere, as a linear map of u. A constant NaN would have the
-// derivative 0.
-Tensor nan_part(const Tensor& u, const Tensor& singular) {
+// factor * u where the row is singular, 0 elsewhere. A linear map of u also for NaN and infinity: a
+// constant would have the derivative 0.
+Tensor singular_multiple(const Tensor& u, const Tensor& singular, double factor) {
   const Tensor regular = singular.logical_not();
-  return (u.masked_fill(regular, 0) * std::numeric_limits<double>::quiet_NaN())
-      .masked_fill(regular, 0);
+  return (u.masked_fill(regular, 0) * factor).masked_fill(regular, 0);
 }
 
 // x, n and y = x / n with singular rows taken out of the arithmetic before it starts: 0, 1 and 0
@@ -92,12 +93,16 @@ Tensor slope(const Tensor& y, const Attributes& attributes) {
 
 // The rows of u at singular points: u / eps, NaN or nothing.
 Tensor singular_part(const Tensor& u, const Tensor& singular, const Attributes& attributes) {
-  const Policy policy = checked_policy(attributes.policy);
-  const bool floored = policy == Policy::stock || policy == Policy::epsilon;
-  if (floored && attributes.eps > 0)
-    return u.masked_fill(singular.logical_not(), 0) / attributes.eps;
-  // stock with eps = 0 divides by zero: what PyTorch documents for it is NaN, too.
-  if (floored || policy == Policy::nan) return nan_part(u, singular);
+  switch (checked_policy(attributes.policy)) {
+    case Policy::stock:
+    case Policy::epsilon:
+      return singular_multiple(u, singular, 1 / attributes.eps);
+    case Policy::nan:
+      return singular_multiple(u, singular, kNan);
+    case Policy::zero:
+    case Policy::raise:
+      break;
+  }
   return Tensor();
 }
 
@@ -119,7 +124,7 @@ struct NormalizeRoom {
     const Tensor rest = singular_part(g, rows.singular, attributes);
     if (rest.defined()) gradient = gradient + rest;
     if (checked_policy(attributes.policy) == Policy::nan)
-      gradient = gradient + nan_part(x, rows.singular);
+      gradient = gradient + singular_multiple(x, rows.singular, kNan);
     return gradient.to(g.scalar_type());
   }
 
@@ -158,7 +163,9 @@ Tensor backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Ten
 
 Tensor normalize_autograd(c10::DispatchKeySet keys, const Tensor& self, double p, IntArrayRef dim,
                           std::optional<double> eps, std::string_view policy) {
-  if (torch::autograd::compute_requires_grad(self) || has_tangent(self)) {
+  // What is not dense goes on to its refusal, which then names this operator.
+  const bool dense = self.layout() == at::kStrided && !self.is_nested();
+  if (dense && (torch::autograd::compute_requires_grad(self) || has_tangent(self))) {
     const double threshold = checked_eps(self, p, dim, eps, policy);
     return std::get<0>(normalize_forward_operator().call(self, p, dim, threshold, policy));
   }

@@ -33,7 +33,7 @@ Element element_of(at::ScalarType dtype) {
           c10::str(
               "safeops::normalize: input must be float16, bfloat16, float32, float64, complex64 or "
               "complex128, got ",
-              c10::toString(dtype), "; convert it first, for example with input.float()"));
+              dtype_name(dtype), "; convert it first, for example with input.float()"));
   }
 }
 
@@ -95,6 +95,11 @@ double checked_eps(const Tensor& self, double p, at::IntArrayRef dim, std::optio
                     "safeops::normalize: p must be a number or +-inf, got NaN; use p=2 for the "
                     "Euclidean norm");
   const Policy chosen = checked_policy(policy);
+  // A complex tensor becomes its real view, which has one dimension more.
+  TORCH_CHECK(self.dim() + self.is_complex() <= 64,
+              "safeops::normalize: input must have at most 64 dimensions, 63 if complex, got ",
+              self.dim(), "; reshape it");
+  reduced_dims(self, dim);
   check_identity(self, p, dim);
   const ResolvedEps resolved = resolve_eps(chosen, eps, kStockEps, element);
   TORCH_CHECK_VALUE(resolved.refusal != ResolvedEps::Refusal::not_finite_or_negative,

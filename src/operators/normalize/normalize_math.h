@@ -81,7 +81,9 @@ inline constexpr double kMeasureUp = 0x1p600, kMeasureDown = 0x1p-600, kKeepUp =
 template <class Value>
 SAFEOPS_INLINE Norm<Value> kept(const Norm<Value>& measured) {
   const Value plain = measured.root / measured.scale;
-  const auto subnormal = plain < Value(std::numeric_limits<double>::min());
+  // A zero row has no range to keep: scaled, the largest eps would overflow beside it.
+  const auto subnormal =
+      (plain < Value(std::numeric_limits<double>::min())) & !(plain == Value(0.0));
   const auto overflowed = Value(std::numeric_limits<double>::max()) < plain;
   const Value scale =
       select(subnormal, Value(kKeepUp), select(overflowed, Value(kKeepDown), Value(1.0)));
@@ -166,6 +168,24 @@ SAFEOPS_INLINE Value denominator(const Norm<Value>& norm, const Resolution& poli
   return at_least(norm.root, Value(policy.floor) * norm.scale);
 }
 
+// float32 has bits enough for a float16 or bfloat16 result (0.5003 ulp), but not the range for 1 /
+// n of every bfloat16 row, so n is brought near 1 first.
+template <class Row, class Value, class Singular>
+SAFEOPS_INLINE void write_half(Row& row, Value divisor, Singular singular,
+                               const Resolution& policy) {
+  using Real = typename Row::Real;
+  const Value scale = select(divisor < Value(0x1p-64), Value(0x1p64),
+                             select(Value(0x1p64) < divisor, Value(0x1p-64), Value(1.0)));
+  const Value inverse = Value(1.0) / (divisor * scale);
+  // A zero row may have a floor that float32 cannot invert: 0 times infinity would be NaN. Without
+  // a floor NaN is right.
+  const Value largest(0x1p127), infinity(std::numeric_limits<double>::infinity());
+  row.write(
+      singular, policy,
+      [](Real x, Real factor, Real reciprocal) SAFEOPS_LANES { return x * factor * reciprocal; },
+      scale, select((largest < inverse) & (inverse < infinity), largest, inverse));
+}
+
 template <NormOrder kOrder, class Row>
 SAFEOPS_INLINE void normalize_forward_row(Row& row, const Resolution& policy) {
   using Wide = typename Row::Wide;
@@ -178,7 +198,9 @@ SAFEOPS_INLINE void normalize_forward_row(Row& row, const Resolution& policy) {
     row.report_raising(singular);
   }
   const Value divisor = denominator(norm, policy);
-  if constexpr (Row::Stored::kElement != Element::float64) {
+  if constexpr (Row::Stored::kHalf) {
+    write_half(row, divisor, singular, policy);
+  } else if constexpr (Row::Stored::kElement != Element::float64) {
     row.write(
         singular, policy, [](Wide x, Wide inverse) SAFEOPS_LANES { return x * inverse; },
         Value(1.0) / divisor);
@@ -272,16 +294,19 @@ SAFEOPS_INLINE void write_scaled_gradient(Row& row, const Norm<Value>& norm, Sin
   Value dot = row.accumulate(product, norm.scale, to_y, Value(1.0));
   const Value g_scale = scale_of_gradient(row, dot);
   if (any(!(g_scale == Value(1.0)))) dot = row.accumulate(product, norm.scale, to_y, g_scale);
+  // The scales are undone on whichever side of the division keeps the quotient a normal number.
+  const Value undo = norm.scale / g_scale;
+  const auto before = (Value(1.0) < undo) & (Value(1.0) < divisor);
   row.write(
       singular, policy,
-      [](Wide g, Wide x, Wide along, Wide factor, Wide by_y, Wide by, Wide scale, Wide undo, Wide n,
-         Wide part) SAFEOPS_LANES {
+      [](Wide g, Wide x, Wide along, Wide factor, Wide by_y, Wide by, Wide scale, Wide after,
+         Wide n, Wide part) SAFEOPS_LANES {
         const Wide scaled = x * factor;
         const Wide w = slope<kOrder>(x, scaled, scaled / by_y, n, part);
-        return (g * scale - w * along) / by * undo;
+        return (g * scale - w * along) / by * after;
       },
-      select(singular, Value(0.0), dot), norm.scale, to_y, divisor, g_scale, norm.scale / g_scale,
-      norm.root, share);
+      select(singular, Value(0.0), dot), norm.scale, to_y, select(before, divisor / undo, divisor),
+      g_scale, select(before, Value(1.0), undo), norm.root, share);
 }
 
 template <NormOrder kOrder, class Row>

@@ -88,9 +88,9 @@ void forward_into(const Tensor& self, double p, const std::vector<std::int64_t>&
 Tensor normalize_cpu(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
                      std::string_view policy) {
   const double threshold = checked_eps(self, p, dim, eps, policy);
-  const Tensor output = empty_elementwise(self);
-  forward_into(self, p, reduced_dims(self, dim), threshold, checked_policy(policy), output,
-               Tensor());
+  const auto dims = reduced_dims(self, dim);
+  const Tensor output = empty_elementwise(self, dims);
+  forward_into(self, p, dims, threshold, checked_policy(policy), output, Tensor());
   return output;
 }
 
@@ -98,7 +98,8 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, double p, IntArrayRef
                                        std::string_view policy) {
   checked_eps(self, p, dim, eps, policy);
   const auto dims = reduced_dims(self, dim);
-  const Tensor output = empty_elementwise(self), norm = empty_norm(self, dims);
+  const Tensor output = empty_elementwise(self, dims), norm = empty_norm(self, dims);
+  if (self.numel() == 0) norm.zero_();  // the norm of nothing; no kernel runs
   forward_into(self, p, dims, eps, checked_policy(policy), output, norm);
   return {output, norm};
 }
@@ -126,7 +127,7 @@ Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, 
   check_backward(grad, self, norm, dim);
   const Policy chosen = checked_policy(policy);
   const auto dims = reduced_dims(self, dim);
-  const Tensor gradient = empty_elementwise(self), norms = norm.contiguous();
+  const Tensor gradient = empty_elementwise(self, dims), norms = norm.contiguous();
   RowArguments arguments;
   arguments.policy = resolve(chosen, eps, /*backward=*/true);
   arguments.saved = norms.const_data_ptr<double>();
@@ -154,23 +155,24 @@ OutResult normalize_out_cpu(const Tensor& self, double p, IntArrayRef dim,
   check_out(self, out);
   at::assert_no_internal_overlap(out);
   const Policy chosen = checked_policy(policy);
+  const auto dims = reduced_dims(self, dim);
   const bool direct =
       chosen != Policy::raise && out.sizes() == self.sizes() &&
       out.scalar_type() == self.scalar_type() && !out.is_conj() && !out.is_neg() &&
       (out.is_same(self) || at::get_overlap_status(out, self) == at::MemOverlapStatus::No);
   if (direct) {
-    forward_into(self, p, reduced_dims(self, dim), threshold, chosen, out, Tensor());
+    forward_into(self, p, dims, threshold, chosen, out, Tensor());
   } else {
     if (out.sizes() == self.sizes()) at::assert_no_partial_overlap(out, self);
-    const Tensor result = empty_elementwise(self);
-    forward_into(self, p, reduced_dims(self, dim), threshold, chosen, result, Tensor());
+    const Tensor result = empty_elementwise(self, dims);
+    forward_into(self, p, dims, threshold, chosen, result, Tensor());
     at::native::resize_output(out, self.sizes());
     out.copy_(result);
   }
   return out_result(out);
 }
 
-// Shape, dtype and strides without data: the strides are those that torch's own expression has.
+// Shape, dtype and strides without data, from torch's own expression.
 Tensor elementwise_meta(const Tensor& self, IntArrayRef dim) {
   return at::div(self, at::linalg_vector_norm(self, 2, dim, /*keepdim=*/true));
 }
