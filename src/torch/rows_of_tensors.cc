@@ -146,7 +146,11 @@ void run_on_rows(std::vector<at::Tensor> inputs, const at::Tensor& output,
 }
 
 at::Tensor empty_elementwise(const at::Tensor& x, const std::vector<std::int64_t>& reduced) {
-  if (x.is_contiguous()) return at::empty(x.sizes(), x.options());
+  if (x.is_contiguous()) {
+    // Dims of size 1 may have any stride and be contiguous; TensorIterator keeps some of them.
+    const at::Tensor plain = at::empty(x.sizes(), x.options());
+    if (plain.strides() == x.strides()) return plain;
+  }
   std::vector<std::int64_t> sizes = x.sizes().vec();
   for (const std::int64_t d : reduced) sizes[static_cast<std::size_t>(d)] = 1;
   const at::Tensor norm = at::empty(sizes, x.options());
