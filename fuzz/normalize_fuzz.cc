@@ -85,9 +85,11 @@ Input read(Bytes& bytes) {
   input.trial.p = kOrders[bytes.below(3)];
   input.policy = kAllPolicies[bytes.below(5)];
   const bool side_by_side = bytes.below(2) == 1;
-  const std::size_t shape = bytes.below(256), rows_wanted = 1 + bytes.below(40);
+  const std::size_t shape = bytes.below(256);
+  // Mostly few rows: the oracle costs more than the kernels.
+  const std::size_t rows_wanted = 1 + (bytes.below(4) == 0 ? bytes.below(40) : bytes.below(3));
   const std::size_t length = shape < 240 ? 1 + shape % 40 : kLong[shape % std::size(kLong)];
-  const std::size_t rows = std::min(rows_wanted, 1 + 160 / length);
+  const std::size_t rows = std::min(rows_wanted, 1 + 640 / length);
   const std::size_t gap = bytes.below(4), turn = bytes.below(256);
   for (Arrangement* arrangement : {&input.trial.input, &input.trial.second, &input.trial.output}) {
     if (side_by_side) arrangement->kind = RowLayout::Kind::side_by_side;

@@ -215,18 +215,17 @@ struct Gradient {
 };
 
 /// What float64 loses below its normal range, having no wider type to go to: of a y that is
-/// subnormal, and of products with g. A row of small gradients can be scaled up as a whole and
-/// loses nothing; one that reaches far above the bottom of the range cannot, and one whose sum
-/// overflows is scaled down by 2^64.
+/// subnormal, and of products with g. A row of small gradients can be scaled up by 2^500 as a
+/// whole; one that reaches far above the bottom of the range cannot, and one whose sum overflows is
+/// scaled down by 2^64.
 inline Wide underflow_of(const Dot& dot, const Wide& slope, std::size_t length) {
   const Wide quantum = smallest_subnormal(Element::float64);
   const bool scaled_up =
       dot.largest<power_of_two(-950), scaled_down = dot.weight> power_of_two(950);
-  Wide lost = 0.0;
-  if (!scaled_up) lost += (abs(slope) * static_cast<double>(length) + 1.0) * quantum;
-  if (scaled_down) lost = scaled(lost, 64);
-  if (dot.tiny_y) lost += (abs(slope) * dot.gradients + abs(dot.value)) * quantum;
-  return lost;
+  const Wide lost = (abs(slope) * static_cast<double>(length) + 1.0) * quantum;
+  const Wide products = scaled(lost, scaled_up ? -500 : scaled_down ? 64 : 0);
+  if (!dot.tiny_y) return products;
+  return products + (abs(slope) * dot.gradients + abs(dot.value)) * quantum;
 }
 
 /// An error of the product sum weighs with sum abs(y g): that is the condition number k of the

@@ -246,6 +246,46 @@ TEST(NormalizeSingular, AnIncomingGradientOfZeroGivesZeroUnlessThePolicyMarks) {
   });
 }
 
+// g / eps element by element: neither a neighbour that is not finite nor one of another size shows.
+TEST(NormalizeSingular, AFlooredRowDividesEachGradientByItself) {
+  everywhere([](Element element, Trial trial) {
+    const double least = smallest_subnormal(element), most = largest(element);
+    for (const double tiny : {0.0, least}) {
+      Rows x(element, 5, 3), g(element, 5, 3);
+      const double gradients[5][3] = {{3 * least, kNaN, 1.0},
+                                      {3 * least, kInfinity, -1.0},
+                                      {3 * least, most, -most},
+                                      {3 * least, -5 * least, 0.0},
+                                      {3 * least, 0.125, -0.0}};
+      for (std::size_t r = 0; r < 5; ++r) {
+        x.set(r, 1, tiny);
+        for (std::size_t i = 0; i < 3; ++i) g.set(r, i, gradients[r][i]);
+      }
+      for (const double eps : {1e-3, 4.0}) {
+        trial.policy = resolve(Policy::stock, eps, false);
+        const Outcome out = forward(x, trial);
+        trial.policy = resolve(Policy::stock, eps, true);
+        const Outcome grad = backward(g, x, out.saved, trial);
+        EXPECT_EQ(check_backward(g, x, grad, trial).failure, "") << name(element);
+      }
+    }
+  });
+}
+
+// 1 / eps is infinite here, but eps is not 0.
+TEST(NormalizeSingular, ASubnormalEpsIsAFloorAsAnyOther) {
+  everywhere([](Element element, Trial trial) {
+    const Rows x(element, 2, 3);
+    Rows g(element, 2, 3);
+    g.set(1, 1, 1.0);
+    trial.policy = resolve(Policy::stock, 1e-310, false);
+    const Outcome out = forward(x, trial);
+    EXPECT_EQ(check_forward(x, out, trial).failure, "");
+    trial.policy = resolve(Policy::stock, 1e-310, true);
+    EXPECT_EQ(check_backward(g, x, backward(g, x, out.saved, trial), trial).failure, "");
+  });
+}
+
 TEST(NormalizeSingular, ANaNGradientAtASingularRowRaises) {
   everywhere([](Element element, Trial trial) {
     const Rows x = zero_rows(element, 1, 20);

@@ -68,6 +68,14 @@ TEST(ResolveEps, ZeroIsRefusedUnderEpsilonOnly) {
   }
 }
 
+// A floor of -0.0 would turn the sign of g / 0.
+TEST(ResolveEps, MinusZeroIsZero) {
+  const ResolvedEps eps = resolve_eps(Policy::stock, -0.0, kStockEps, Element::float64);
+  EXPECT_EQ(eps.refusal, Refusal::none);
+  EXPECT_EQ(eps.value, 0.0);
+  EXPECT_FALSE(std::signbit(eps.value));
+}
+
 TEST(ResolveEps, RefusalNamesTheSmallestUsableEps) {
   for (const Element element : kElements) {
     const double tiny = 0.5 / largest(element);

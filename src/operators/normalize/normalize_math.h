@@ -286,16 +286,18 @@ template <NormOrder kOrder, class Row, class Value, class Singular>
 SAFEOPS_INLINE void write_scaled_gradient(Row& row, const Norm<Value>& norm, Singular singular,
                                           const Resolution& policy) {
   using Wide = typename Row::Wide;
-  const Value divisor = denominator(norm, policy);
+  // A floor divides each element of g as it is: no scale belongs to it.
+  const Value divisor = select(singular, Value(policy.floor), norm.root);
+  const Value row_scale = select(singular, Value(1.0), norm.scale);
   const Value to_y = divisor_of_y(singular, divisor);
   const Value share = share_of_ties<kOrder>(row, norm);
   const auto product = [](Wide g, Wide x, Wide sum, Wide factor, Wide by, Wide scale)
                            SAFEOPS_LANES { return mul_add(g * scale, x * factor / by, sum); };
   Value dot = row.accumulate(product, norm.scale, to_y, Value(1.0));
-  const Value g_scale = scale_of_gradient(row, dot);
+  const Value g_scale = select(singular, Value(1.0), scale_of_gradient(row, dot));
   if (any(!(g_scale == Value(1.0)))) dot = row.accumulate(product, norm.scale, to_y, g_scale);
   // The scales are undone on whichever side of the division keeps the quotient a normal number.
-  const Value undo = norm.scale / g_scale;
+  const Value undo = row_scale / g_scale;
   const auto before = (Value(1.0) < undo) & (Value(1.0) < divisor);
   row.write(
       singular, policy,
