@@ -41,7 +41,7 @@ ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_e
   if (policy == Policy::epsilon && !(*eps >= smallest)) {
     return {0, ResolvedEps::Refusal::reciprocal_overflows, smallest};
   }
-  return {*eps};
+  return {*eps + 0.0};  // -0.0 would turn the sign of g / 0
 }
 
 Resolution resolve(Policy policy, double eps, bool backward) {

@@ -15,8 +15,8 @@ HWY_INLINE RowState state_of(const RowArguments& arguments, size_t row, size_t c
 }
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_long(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
-                          Program program) {
+HWY_NOINLINE void walk_long(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                            Program program) {
   RowCursor<E, kInputs> cursor(arguments, begin);
   for (size_t r = begin; r < end; ++r, cursor.advance(1)) {
     const auto pointers = cursor.pointers();
@@ -41,8 +41,8 @@ HWY_INLINE void each_batch(const RowArguments& arguments, size_t begin, size_t e
 }
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_short(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
-                           Program program) {
+HWY_NOINLINE void walk_short(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                             Program program) {
   each_batch<E, kInputs>(arguments, begin, end, hits,
                          [&](const RowPointers<E, kInputs>& pointers, const RowState& state)
                              SAFEOPS_LANES {
@@ -52,8 +52,8 @@ HWY_INLINE void walk_short(const RowArguments& arguments, size_t begin, size_t e
 }
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_side_by_side(const RowArguments& arguments, size_t begin, size_t end,
-                                  Hits& hits, Program program) {
+HWY_NOINLINE void walk_side_by_side(const RowArguments& arguments, size_t begin, size_t end,
+                                    Hits& hits, Program program) {
   each_batch<E, kInputs>(
       arguments, begin, end, hits,
       [&](const RowPointers<E, kInputs>& pointers, const RowState& state) SAFEOPS_LANES {
@@ -133,8 +133,8 @@ class TinyRows {
 };
 
 template <class E, size_t kInputs, class Program>
-HWY_INLINE void walk_tiny(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
-                          Program program) {
+HWY_NOINLINE void walk_tiny(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
+                            Program program) {
   const TinyRows<E, kInputs> tiny(arguments.layout);
   each_batch<E, kInputs>(
       arguments, begin, end, hits,

@@ -163,9 +163,13 @@ SAFEOPS_INLINE void report_norm(Row& row, const Norm<Value>& norm, const Resolut
   row.report(Condition::rescued, finite & !zero & (low | high));
 }
 
-template <class Value>
+template <class Stored, class Value>
 SAFEOPS_INLINE Value denominator(const Norm<Value>& norm, const Resolution& policy) {
-  return at_least(norm.root, Value(policy.floor) * norm.scale);
+  // Narrower types multiply by 1 / floor, which must be finite. What they hold overflows, or is 0,
+  // over any smaller floor as well.
+  const bool too_small =
+      Stored::kElement != Element::float64 && 0 < policy.floor && policy.floor < 0x1p-1000;
+  return at_least(norm.root, Value(too_small ? 0x1p-1000 : policy.floor) * norm.scale);
 }
 
 // float32 has bits enough for a float16 or bfloat16 result (0.5003 ulp), but not the range for 1 /
@@ -197,7 +201,7 @@ SAFEOPS_INLINE void normalize_forward_row(Row& row, const Resolution& policy) {
     report_norm(row, norm, policy);
     row.report_raising(singular);
   }
-  const Value divisor = denominator(norm, policy);
+  const Value divisor = denominator<typename Row::Stored>(norm, policy);
   if constexpr (Row::Stored::kHalf) {
     write_half(row, divisor, singular, policy);
   } else if constexpr (Row::Stored::kElement != Element::float64) {
@@ -253,8 +257,9 @@ template <NormOrder kOrder, class Row, class Value, class Singular>
 SAFEOPS_INLINE void write_gradient(Row& row, const Norm<Value>& norm, Singular singular,
                                    const Resolution& policy) {
   using Wide = typename Row::Wide;
-  const Value inverse = Value(1.0) / denominator(norm, policy);
-  const Value inverse_of_y = Value(1.0) / divisor_of_y(singular, denominator(norm, policy));
+  const Value inverse = Value(1.0) / denominator<typename Row::Stored>(norm, policy);
+  const Value inverse_of_y =
+      Value(1.0) / divisor_of_y(singular, denominator<typename Row::Stored>(norm, policy));
   const Value share = share_of_ties<kOrder>(row, norm);
   const Value dot = row.accumulate([](Wide g, Wide x, Wide sum, Wide to_y)
                                        SAFEOPS_LANES { return mul_add(g, x * to_y, sum); },
