@@ -172,6 +172,22 @@ OutResult normalize_out_cpu(const Tensor& self, double p, IntArrayRef dim,
   return out_result(out);
 }
 
+// Lazy conjugate and negative views. torch's fallback for them takes the result of an out= overload
+// from the stack, where one that returns nothing has left none.
+OutResult normalize_out_of_lazy(const Tensor& self, double p, IntArrayRef dim,
+                                std::optional<double> eps, std::string_view policy, Tensor& out) {
+  const Tensor plain = self.resolve_conj().resolve_neg();
+  if (!out.is_conj() && !out.is_neg()) {
+    normalize_out_operator().call(plain, p, dim, eps, policy, out);
+    return out_result(out);
+  }
+  Tensor result = at::empty({0}, out.options());
+  normalize_out_operator().call(plain, p, dim, eps, policy, result);
+  at::native::resize_output(out, result.sizes());
+  out.copy_(result);
+  return out_result(out);
+}
+
 // Shape, dtype and strides without data, from torch's own expression.
 Tensor elementwise_meta(const Tensor& self, IntArrayRef dim) {
   return at::div(self, at::linalg_vector_norm(self, 2, dim, /*keepdim=*/true));
@@ -215,6 +231,14 @@ TORCH_LIBRARY_IMPL(safeops, CPU, library) {
   library.impl("normalize.out", normalize_out_cpu);
   library.impl("_normalize_forward", forward_cpu);
   library.impl("_normalize_backward", backward_cpu);
+}
+
+TORCH_LIBRARY_IMPL(safeops, Conjugate, library) {
+  library.impl("normalize.out", normalize_out_of_lazy);
+}
+
+TORCH_LIBRARY_IMPL(safeops, Negative, library) {
+  library.impl("normalize.out", normalize_out_of_lazy);
 }
 
 TORCH_LIBRARY_IMPL(safeops, Meta, library) {
