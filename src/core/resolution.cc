@@ -35,8 +35,8 @@ ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_e
     return {0};
   }
   if (!std::isfinite(*eps) || *eps < 0) return {0, ResolvedEps::Refusal::not_finite_or_negative};
-  const FloatEnvironment
-      environment;  // a caller that flushes to zero would find every subnormal eps large enough
+  // A caller that flushes to zero would find every subnormal eps large enough.
+  const FloatEnvironment environment;
   const double smallest = smallest_usable(element);
   if (policy == Policy::epsilon && !(*eps >= smallest)) {
     return {0, ResolvedEps::Refusal::reciprocal_overflows, smallest};

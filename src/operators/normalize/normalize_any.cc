@@ -2,10 +2,14 @@
 //
 // n = m (sum_i (abs(x_i) / m)^p)^(1/p), where m is the largest magnitude for p > 0 and the smallest
 // for p < 0, so that no power leaves the range of fp64 and y_i = (x_i / m) / (n / m) does not need
-// n itself to be representable. p = 0 counts the elements that are not zero; p = +-inf is m. With w
-// = dn/dx (see normalize_math.h):
-//   w_i = sign(x_i) (abs(x_i) / n)^(p - 1), 0 at a zero element; p = 0: 0; p = +-inf: sign(x_i) /
-//   ties grad_x = (g - w Re<y, g>) / n, where sign(z) = z / abs(z) for a complex element
+// n itself to be representable. p = 0 counts the elements that are not zero; p = +-inf is m.
+//
+// With w = dn/dx (see normalize_math.h):
+//  - w_i = sign(x_i) (abs(x_i) / n)^(p - 1), 0 at a zero element
+//  - p = 0: w = 0
+//  - p = +-inf: w_i = sign(x_i) / ties
+//  - grad_x = (g - w Re<y, g>) / n, where sign(z) = z / abs(z) for a complex element
+//
 // For p < 0 a zero element makes n zero, so the row is singular.
 #include <algorithm>
 #include <cmath>
