@@ -90,4 +90,18 @@ struct ElementTraits<double> {
   static constexpr double kLowestNorm = 0x1p-511, kHighestNorm = 0x1.fffffffffffffp511;
 };
 
+constexpr double lowest_finite(Element element) {
+  switch (element) {
+    case Element::float16:
+      return -65504;
+    case Element::bfloat16:
+      return -0x1.fep127;
+    case Element::float32:
+      return std::numeric_limits<float>::lowest();
+    case Element::float64:
+      break;
+  }
+  return std::numeric_limits<double>::lowest();
+}
+
 }  // namespace safeops

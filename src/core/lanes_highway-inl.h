@@ -33,6 +33,7 @@ struct Lanes {
   Lanes() = default;
   HWY_INLINE Lanes(hn::Vec<Tag> vector) : raw(vector) {}
   HWY_INLINE Lanes(T value) : raw(hn::Set(Tag(), value)) {}
+  HWY_INLINE double first() const { return static_cast<double>(hn::GetLane(raw)); }
 
   friend HWY_INLINE Lanes operator+(Lanes a, Lanes b) { return hn::Add(a.raw, b.raw); }
   friend HWY_INLINE Lanes operator-(Lanes a, Lanes b) { return hn::Sub(a.raw, b.raw); }
@@ -54,7 +55,52 @@ struct Lanes {
   friend HWY_INLINE Lanes select(Mask<T> mask, Lanes yes, Lanes no) {
     return hn::IfThenElse(mask.raw, yes.raw, no.raw);
   }
-  friend HWY_INLINE Lanes at_least(Lanes x, Lanes floor) { return select(x < floor, floor, x); }
+  friend HWY_INLINE Lanes at_least(Lanes x, Lanes floor) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+    // One instruction that gives its second operand where either is NaN or both are zero.
+    return hn::Max(floor.raw, x.raw);
+#else
+    return select(x < floor, floor, x);
+#endif
+  }
+  friend HWY_INLINE Mask<T> is_nan(Lanes x) { return {hn::IsNaN(x.raw)}; }
+  // The larger; anything where either is NaN.
+  friend HWY_INLINE Lanes larger_number(Lanes a, Lanes b) { return hn::Max(a.raw, b.raw); }
+  friend HWY_INLINE Lanes round_even(Lanes x) { return hn::Round(x.raw); }
+  // power_of_two and scale_by_power as in lanes_scalar.h; for float the range of n is [-252, 254].
+  friend HWY_INLINE Lanes power_of_two(Lanes n) {
+    constexpr int kFraction = sizeof(T) == 4 ? 23 : 52;
+    constexpr T kBias = sizeof(T) == 4 ? T(0x1.8p23 + 127) : T(0x1.8p52 + 1023);
+    const hn::RebindToUnsigned<Tag> bits;
+    const auto biased = hn::BitCast(bits, hn::Add(n.raw, hn::Set(Tag(), kBias)));
+    return hn::BitCast(Tag(), hn::ShiftLeft<kFraction>(biased));
+  }
+  friend HWY_INLINE Lanes scale_by_power(Lanes x, Lanes n) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    // One instruction, which this version of Highway does not offer. The result is the same, but
+    // for NaN with an infinite n.
+    if constexpr (sizeof(T) == 4) {
+      return hn::Vec<Tag>{_mm512_scalef_ps(x.raw.raw, n.raw.raw)};
+    } else {
+      return hn::Vec<Tag>{_mm512_scalef_pd(x.raw.raw, n.raw.raw)};
+    }
+#else
+    const Lanes half = round_even(n * Lanes(T(0.5)));
+    return x * power_of_two(half) * power_of_two(n - half);
+#endif
+  }
+  // For T = double.
+  friend HWY_INLINE Lanes significand(Lanes x) {
+    const hn::RebindToUnsigned<Tag> bits;
+    const auto fraction = hn::And(hn::BitCast(bits, x.raw), hn::Set(bits, 0xFFFFFFFFFFFFFu));
+    return hn::BitCast(Tag(), hn::Or(fraction, hn::Set(bits, 0x3FF0000000000000u)));
+  }
+  friend HWY_INLINE Lanes exponent(Lanes x) {
+    const hn::RebindToUnsigned<Tag> bits;
+    const auto biased = hn::ShiftRight<52>(hn::BitCast(bits, x.raw));
+    const auto placed = hn::Or(biased, hn::Set(bits, 0x4330000000000000u));
+    return Lanes(hn::BitCast(Tag(), placed)) - Lanes(T(0x1p52 + 1023));
+  }
   // hn::Max returns its second operand on x86 where either is NaN, and does something else
   // elsewhere.
   friend HWY_INLINE Lanes larger(Lanes a, Lanes b) {
@@ -134,6 +180,16 @@ struct LanesPair {
   friend HWY_INLINE LanesPair larger(LanesPair a, LanesPair b) {
     return {larger(a.low, b.low), larger(a.high, b.high)};
   }
+  friend HWY_INLINE LanesPair round_even(LanesPair x) {
+    return {round_even(x.low), round_even(x.high)};
+  }
+  friend HWY_INLINE LanesPair scale_by_power(LanesPair x, LanesPair n) {
+    return {scale_by_power(x.low, n.low), scale_by_power(x.high, n.high)};
+  }
+  friend HWY_INLINE LanesPair significand(LanesPair x) {
+    return {significand(x.low), significand(x.high)};
+  }
+  friend HWY_INLINE LanesPair exponent(LanesPair x) { return {exponent(x.low), exponent(x.high)}; }
 };
 
 // fp64 with as many lanes as Real has. On a target with one lane a single vector of double
@@ -167,6 +223,19 @@ HWY_INLINE Real narrow(WideOf<Real> x) {
     return hn::Combine(tag, hn::DemoteTo(half, x.high.raw), hn::DemoteTo(half, x.low.raw));
 #endif
   }
+}
+
+template <class Real, class F, class... P>
+HWY_INLINE WideOf<Real> on_value(F f, WideOf<Real> x, P... p) {
+  return widen(f(narrow<Real>(x), narrow<Real>(p)...));
+}
+template <class Real>
+HWY_INLINE LanesPair rounded_to(LanesPair x) {
+  return widen(narrow<Real>(x));
+}
+template <class Real>
+HWY_INLINE Lanes<double> rounded_to(Lanes<double> x) {
+  return widen(narrow<Real>(x));
 }
 
 // The lanes below n of a condition.
@@ -220,11 +289,12 @@ struct AddVectors {
 struct LargerVectors {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
-    return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
+    return hn::Max(a, b);
   }
 };
 HWY_INLINE double total(Lanes<double> x) { return fold_lanes(x.raw, AddVectors()); }
 HWY_INLINE double total(LanesPair x) { return total(x.low + x.high); }
+// Of numbers: NaN may vanish.
 HWY_INLINE double largest(Lanes<float> x) { return fold_lanes(x.raw, LargerVectors()); }
 HWY_INLINE double largest(Lanes<double> x) { return fold_lanes(x.raw, LargerVectors()); }
 

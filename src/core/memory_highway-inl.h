@@ -183,6 +183,22 @@ HWY_INLINE bool store_interleaved(const T* from, size_t length, T* to) {
 #endif
 }
 
+// A lane is set where the byte is not 0.
+template <class Real>
+HWY_INLINE Mask<typename Real::Scalar> load_mask(const bool* p) {
+  using Tag = typename Real::Tag;
+  const hn::RebindToUnsigned<Tag> wide;
+  const hn::Rebind<uint8_t, Tag> stored;
+  const auto bytes = hn::LoadU(stored, reinterpret_cast<const uint8_t*>(p));
+  if constexpr (sizeof(typename Real::Scalar) == 4) {
+    return {hn::RebindMask(Tag(), hn::Not(hn::Eq(hn::PromoteTo(wide, bytes), hn::Zero(wide))))};
+  } else {
+    const hn::Rebind<uint32_t, Tag> between;
+    const auto words = hn::PromoteTo(wide, hn::PromoteTo(between, bytes));
+    return {hn::RebindMask(Tag(), hn::Not(hn::Eq(words, hn::Zero(wide))))};
+  }
+}
+
 HWY_INLINE void store(LanesPair x, double* p) {
   store(x.low, p);
   store(x.high, p + Lanes<double>::kLanes);

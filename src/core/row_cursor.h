@@ -15,6 +15,21 @@ inline constexpr std::size_t kTinyLength = 4;
 /// Rows up to this length share their per-row arithmetic, a row a lane.
 inline constexpr std::size_t kShortLength = 256;
 
+/// Neighbouring rows that are staged together, so that every element of theirs is met in a run of
+/// at least 256 bytes (a run of one vector costs as much memory traffic as one of several), and the
+/// tile stays in the second-level cache while it can.
+constexpr std::size_t rows_of_tile(std::size_t length) {
+  const std::size_t fitting = 65536 / (length == 0 ? 1 : length) / 16 * 16;
+  return fitting < 32 ? 32 : fitting > 512 ? 512 : fitting;
+}
+
+/// Longer rows are reduced slice by slice, each relative to a reference of its own, and their terms
+/// are computed again when they are written; those that fit the second-level cache with their terms
+/// keep them.
+inline constexpr std::size_t kKeptLength = 65535;
+/// Staged rows up to this length are transposed and walked side by side.
+inline constexpr std::size_t kTransposedLength = 12;
+
 /// Where one row starts in every operand. `output` is null when nothing is to be written.
 template <class E, std::size_t kInputs>
 struct RowPointers {
@@ -41,7 +56,7 @@ template <class E, std::size_t kInputs>
 class RowCursor {
  public:
   RowCursor(const RowArguments& arguments, std::size_t row) : arguments_(arguments) {
-    for (std::size_t k = 0; k <= kInputs; ++k) offset_[k] = arguments.layout.offset(k, row);
+    for (std::size_t k = 0; k < kMaxOperands; ++k) offset_[k] = arguments.layout.offset(k, row);
     for (std::size_t d = arguments.layout.kept_dims; d-- > 0;) {
       index_[d] = row % arguments.layout.kept_size[d];
       row /= arguments.layout.kept_size[d];
@@ -55,6 +70,9 @@ class RowCursor {
     at.output = arguments_.output ? static_cast<E*>(arguments_.output) + offset_[kInputs] : nullptr;
     return at;
   }
+
+  /// Elements from the start of operand `which` to the start of the row.
+  std::ptrdiff_t offset(std::size_t which) const { return offset_[which]; }
 
   /// Rows from here to the end of the run along the last kept dim.
   std::size_t left_in_run() const {
@@ -77,13 +95,13 @@ class RowCursor {
 
  private:
   void move(std::size_t dim, std::ptrdiff_t steps) {
-    for (std::size_t k = 0; k <= kInputs; ++k)
+    for (std::size_t k = 0; k < kMaxOperands; ++k)
       offset_[k] += steps * arguments_.layout.operand[k].kept[dim];
   }
 
   const RowArguments& arguments_;
   std::size_t index_[kMaxKeptDims] = {};
-  std::ptrdiff_t offset_[kInputs + 1] = {};
+  std::ptrdiff_t offset_[kMaxOperands] = {};
 };
 
 /// Adds in order, keeping what each addition rounds away (Knuth's TwoSum), so that a row of many
@@ -106,21 +124,31 @@ class CompensatedSum {
   double sum_ = 0, lost_ = 0;
 };
 
-/// One pass of a split row (see SplitRow). The driver owns `partial`, one number per slice.
+/// What a slice of a split row has computed: the first reduction that the pass did not answer, as
+/// that many numbers, and how those of two neighbouring slices become one. No numbers: it has
+/// reached the end of the program.
+struct Reached {
+  std::size_t numbers = 0;
+  void (*merge)(double* into, const double* next) = nullptr;
+};
+
+/// One pass of a split row (see SplitRow). `answer` holds the numbers of the reductions that
+/// earlier passes computed, one after another; the slice's own go to `share`.
 struct SplitPass {
-  static constexpr std::size_t kMaxReductions = 8;
-  enum class Reached : unsigned char { sum, maximum, end };
+  static constexpr std::size_t kMaxNumbers = 32, kMaxShare = 4;
   std::size_t answered = 0;
-  double answer[kMaxReductions] = {};
-  double* partial = nullptr;
+  double answer[kMaxNumbers] = {};
+  double* share = nullptr;
 };
 
 /// What an operator compiles to for one target, element type and program. `slice` is null where the
 /// program is never split.
 struct RowKernels {
   void (*rows)(const RowArguments& arguments, std::size_t begin, std::size_t end, Hits& hits);
-  SplitPass::Reached (*slice)(const RowArguments& arguments, const SplitPass& pass, std::size_t row,
-                              std::size_t slice, Hits& hits);
+  Reached (*slice)(const RowArguments& arguments, const SplitPass& pass, std::size_t row,
+                   std::size_t slice, Hits& hits);
+  /// Rows may be staged; those of more than kKeptLength elements come as slices then.
+  bool stages = false;
 };
 
 }  // namespace safeops

@@ -6,11 +6,14 @@
 
 namespace safeops {
 
-inline constexpr std::size_t kMaxKeptDims = 4;
-inline constexpr std::size_t kMaxOperands = 3;
+inline constexpr std::size_t kMaxKeptDims = 6;
+inline constexpr std::size_t kMaxOperands = 4;
+/// The operand number of a mask.
+inline constexpr std::size_t kMaskOperand = 3;
 
-/// How the rows of up to three operands lie in memory. Kept dims are listed in logical (row-major)
-/// order, so that row r is the r-th index over them; strides and steps count elements.
+/// How the rows of the operands lie in memory. Kept dims are listed in logical (row-major) order,
+/// so that row r is the r-th index over them; strides and steps count elements. What `kind`
+/// promises holds for inputs and output; a mask may have any strides, 0 where it is broadcast.
 struct RowLayout {
   enum class Kind : unsigned char {
     contiguous,    ///< every row has unit step in every operand
@@ -40,18 +43,41 @@ struct RowLayout {
   std::size_t run() const { return kept_dims == 0 ? 1 : kept_size[kept_dims - 1]; }
 };
 
-/// One call of a row kernel. Operand numbers of the layout: inputs first, the output last (so 0, 1
-/// or 0, 1, 2). The output may be an input: every row is read completely before any of it is
-/// written.
+/// How operands are stored that are staged: copied, converted and masked, to a scratch of float32
+/// or float64 before a row program sees them, and back (docs/architecture.md, section 4).
+struct Storage {
+  Element input[2] = {Element::float32, Element::float32};
+  Element output = Element::float32;  ///< operands that do not exist repeat that of input 0
+  const bool* mask = nullptr;         ///< true: the element takes part; null: all do
+  double masked_input[2] = {};        ///< what stands for an element that takes no part
+  double masked_output = 0;
+  /// Whether a row that the policy fills with NaN is filled as a whole, masked elements included.
+  bool nan_fill_covers_masked = false;
+};
+
+/// One call of a row kernel. Operand numbers of the layout: inputs first, the output after them (so
+/// 0, 1 or 0, 1, 2), the mask at kMaskOperand. The output may be an input of the same element type:
+/// every row is read completely before any of it is written.
 struct RowArguments {
   RowLayout layout;
-  Element element = Element::float32;
+  Element element =
+      Element::float32;  ///< of the operands; of the arithmetic, where they are staged
+  Storage storage;       ///< read by programs that stage their operands
   const void* input[2] = {};
   void* output = nullptr;         ///< null: inspect only, nothing is written
   const double* saved = nullptr;  ///< one value per row, from forward
-  double* save = nullptr;         ///< one value per row, for backward; may be null
-  bool streams = false;           ///< the output is too large for the cache: store past it
+  /// One value per row: the incoming gradient of an operator whose result is one value per row.
+  const double* row_gradient = nullptr;
+  double* save = nullptr;  ///< one value per row, for backward; may be null
+  bool streams = false;    ///< the output is too large for the cache: store past it
   Resolution policy;
 };
+
+/// Whether the operands of a program that stages are anything but plain arrays of its arithmetic.
+inline bool is_staged(const RowArguments& arguments) {
+  const Storage& storage = arguments.storage;
+  return storage.mask != nullptr || storage.input[0] != arguments.element ||
+         storage.input[1] != arguments.element || storage.output != arguments.element;
+}
 
 }  // namespace safeops

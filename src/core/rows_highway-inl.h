@@ -1,4 +1,5 @@
-// Row types on vectors. docs/architecture.md, section 4, says what each is for.
+// Row types on vectors whose elements are contiguous. docs/architecture.md, section 4, says what
+// each is for.
 #if defined(SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_
 #undef SAFEOPS_CORE_ROWS_HIGHWAY_INL_H_
@@ -13,11 +14,17 @@ SAFEOPS_BEGIN_LANES
 // What a Row knows of the call besides its elements.
 struct RowState {
   size_t first_row, count;
-  const double* saved;
-  double* save;
-  bool streams;
+  const RowArguments& arguments;
   Hits& hits;
+  bool streams;                // stores go past the cache
+  void* kept = nullptr;        // room for the terms of a row, a slice or a batch of short rows
+  bool* nan_filled = nullptr;  // one for each row: whether the policy filled it with NaN
 };
+
+// The one bound that a program must know of the stored type, which staging hides.
+HWY_INLINE double lowest_stored(const RowState& state) {
+  return lowest_finite(state.arguments.storage.input[0]);
+}
 
 // One row: a per-row value is a double.
 class OneRow {
@@ -30,12 +37,19 @@ class OneRow {
   HWY_INLINE void report_raising(bool met) const {
     if (met) state_.hits.raising.add(1, state_.first_row);
   }
-  HWY_INLINE double saved() const { return state_.saved[state_.first_row]; }
+  HWY_INLINE double saved() const { return state_.arguments.saved[state_.first_row]; }
+  HWY_INLINE double gradient() const { return state_.arguments.row_gradient[state_.first_row]; }
+  HWY_INLINE double lowest() const { return lowest_stored(state_); }
   HWY_INLINE void save(double value) const {
-    if (state_.save) state_.save[state_.first_row] = value;
+    if (state_.arguments.save) state_.arguments.save[state_.first_row] = value;
   }
 
  protected:
+  HWY_INLINE bool fills(bool singular, const Resolution& policy) const {
+    const bool filled = singular && policy.fills;
+    if (HWY_UNLIKELY(filled) && state_.nan_filled) *state_.nan_filled = policy.fill != policy.fill;
+    return filled;
+  }
   const RowState state_;
 };
 
@@ -53,16 +67,12 @@ class LaneRows {
   HWY_INLINE void report_raising(WideMask met) const {
     add(state_.hits.raising, met);
   }
-  HWY_INLINE Wide saved() const {
-    const double* from = state_.saved + state_.first_row;
-    if (state_.count == Wide::kLanes) return load_lanes<Wide>(from);
-    alignas(64) double buffer[Wide::kLanes];
-    for (size_t r = 0; r < Wide::kLanes; ++r) buffer[r] = r < state_.count ? from[r] : 1.0;
-    return load_lanes<Wide>(buffer);
-  }
+  HWY_INLINE Wide saved() const { return one_per_row(state_.arguments.saved); }
+  HWY_INLINE Wide gradient() const { return one_per_row(state_.arguments.row_gradient); }
+  HWY_INLINE Wide lowest() const { return Wide(lowest_stored(state_)); }
   HWY_INLINE void save(Wide value) const {
-    if (state_.save == nullptr) return;
-    double* to = state_.save + state_.first_row;
+    if (state_.arguments.save == nullptr) return;
+    double* to = state_.arguments.save + state_.first_row;
     if (state_.count == Wide::kLanes) return store(value, to);
     alignas(64) double buffer[Wide::kLanes];
     store(value, buffer);
@@ -70,9 +80,25 @@ class LaneRows {
   }
 
  protected:
+  template <class WideMask>
+  HWY_INLINE bool fills(WideMask singular, const Resolution& policy) const {
+    const bool filled = policy.fills && any(singular);
+    if (HWY_UNLIKELY(filled) && state_.nan_filled && policy.fill != policy.fill) {
+      bool* flags = state_.nan_filled;
+      for_each_set(singular, [flags](size_t lane) SAFEOPS_LANES { flags[lane] = true; });
+    }
+    return filled;
+  }
   const RowState state_;
 
  private:
+  HWY_INLINE Wide one_per_row(const double* values) const {
+    const double* from = values + state_.first_row;
+    if (state_.count == Wide::kLanes) return load_lanes<Wide>(from);
+    alignas(64) double buffer[Wide::kLanes];
+    for (size_t r = 0; r < Wide::kLanes; ++r) buffer[r] = r < state_.count ? from[r] : 1.0;
+    return load_lanes<Wide>(buffer);
+  }
   template <class WideMask>
   HWY_INLINE void add(Hit& hit, WideMask met) const {
     if (!any(met)) return;
@@ -80,6 +106,32 @@ class LaneRows {
     for_each_set(met & first_lanes(Wide(0.0), state_.count),
                  [&hit, first](size_t lane) SAFEOPS_LANES { hit.add(1, first + lane); });
   }
+};
+
+// What a reduction of several numbers sees of a contiguous row: all of it, or a slice.
+template <class E, size_t kInputs>
+class Span {
+ public:
+  using Real = typename Run<E, kInputs>::Real;
+  using Value = double;
+  HWY_INLINE Span(const Run<E, kInputs>& run, void* kept)
+      : run_(run), kept_(static_cast<E*>(kept)) {}
+  template <class F, class... P>
+  HWY_INLINE double max(F f, P... p) const {
+    return run_.max(f, p...);
+  }
+  template <class F, class... P>
+  HWY_INLINE double sum(F f, P... p) const {
+    return run_.template sum<false>(kept_, f, p...);
+  }
+  template <class F, class... P>
+  HWY_INLINE double sum_keeping(F f, P... p) const {
+    return run_.template sum<true>(kept_, f, p...);
+  }
+
+ private:
+  const Run<E, kInputs> run_;
+  E* const kept_;
 };
 
 template <class E, size_t kInputs>
@@ -101,21 +153,50 @@ class ContiguousRow : public OneRow {
     return sum.value();
   }
   template <class F, class... P>
+  HWY_INLINE double sum(F f, P... p) const {
+    CompensatedSum sum;
+    for (size_t begin = 0; begin < length_; begin += kSliceLength)
+      sum.add(span(begin).sum(f, p...));
+    return sum.value();
+  }
+  template <class F, class... P>
   HWY_INLINE double max(F f, P... p) const {
     return Run(row_, 0, length_).max(f, p...);
   }
+  template <class Reduction>
+  HWY_INLINE auto fold(Reduction reduce) const {
+    if (kept()) return reduce(Span<E, kInputs>(Run<E, kInputs>(row_, 0, length_), state_.kept));
+    auto state = reduce(span(0));
+    for (size_t begin = kSliceLength; begin < length_; begin += kSliceLength)
+      state = reduce.merge(state, reduce(span(begin)));
+    return state;
+  }
   template <class F, class... P>
   HWY_INLINE void write(bool singular, const Resolution& policy, F f, P... p) const {
+    write_run(Run<E, kInputs>(row_, 0, length_), singular, policy, f, p...);
+  }
+  template <class F, class... P>
+  HWY_INLINE void write_kept(bool singular, const Resolution& policy, F f, P... p) const {
+    const RowPointers<E, 1> kept = {{static_cast<const E*>(state_.kept)}, row_.output};
+    write_run(Run<E, 1>(kept, 0, length_), singular, policy, f, p...);
+  }
+  HWY_INLINE bool kept() const { return length_ <= kKeptLength; }
+
+ private:
+  HWY_INLINE Span<E, kInputs> span(size_t begin) const {
+    return {Run<E, kInputs>(row_, begin, HWY_MIN(begin + kSliceLength, length_)), state_.kept};
+  }
+  template <class AnyRun, class F, class... P>
+  HWY_INLINE void write_run(const AnyRun& run, bool singular, const Resolution& policy, F f,
+                            P... p) const {
     if (row_.output == nullptr) return;
-    const Run<E, kInputs> run(row_, 0, length_);
-    if (HWY_UNLIKELY(singular && policy.fills)) {
+    if (HWY_UNLIKELY(fills(singular, policy))) {
       run.fill(policy.fill);
     } else {
       run.map(state_.streams, f, p...);
     }
   }
 
- private:
   const RowPointers<E, kInputs> row_;
   const size_t length_;
 };
@@ -149,21 +230,60 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
   HWY_INLINE Wide max(F f, P... p) const {
     return max_spilled(f, RowValues<Wide>(p)...);
   }
+  template <class F, class... P>
+  HWY_INLINE Wide sum(F f, P... p) const {
+    return sum_spilled<false>(f, RowValues<Wide>(p)...);
+  }
+  template <class F, class... P>
+  HWY_INLINE Wide sum_keeping(F f, P... p) const {
+    return sum_spilled<true>(f, RowValues<Wide>(p)...);
+  }
+  template <class Reduction>
+  HWY_INLINE auto fold(Reduction reduce) const {
+    return reduce(*this);
+  }
   template <class WideMask, class F, class... P>
   HWY_INLINE void write(WideMask singular, const Resolution& policy, F f, P... p) const {
-    if (rows_.output == nullptr) return;
-    if (HWY_UNLIKELY(policy.fills && any(singular))) {
-      const RowValues<Wide> filled(select(singular, Wide(1.0), Wide(0.0)));
-      write_filling(filled, policy.fill, f, RowValues<Wide>(p)...);
-    } else {
-      write_spilled(f, RowValues<Wide>(p)...);
-    }
+    write_runs(ElementsOf{*this}, singular, policy, f, p...);
   }
+  template <class WideMask, class F, class... P>
+  HWY_INLINE void write_kept(WideMask singular, const Resolution& policy, F f, P... p) const {
+    write_runs(KeptOf{*this}, singular, policy, f, p...);
+  }
+  HWY_INLINE bool kept() const { return true; }
 
  private:
   using LaneRows<Wide>::state_;
   HWY_INLINE Run<E, kInputs> run(size_t r) const {
     return {rows_.neighbour(layout_, r), 0, layout_.length};
+  }
+  // Whole vectors for every row: the last store of a row must not reach into the next.
+  HWY_INLINE E* kept_terms(size_t r) const {
+    const size_t pitch = (layout_.length + Real::kLanes - 1) / Real::kLanes * Real::kLanes;
+    return static_cast<E*>(state_.kept) + r * pitch;
+  }
+  struct ElementsOf {
+    const ContiguousBatch& rows;
+    HWY_INLINE Run<E, kInputs> operator()(size_t r) const { return rows.run(r); }
+  };
+  struct KeptOf {
+    const ContiguousBatch& rows;
+    HWY_INLINE Run<E, 1> operator()(size_t r) const {
+      return {{{rows.kept_terms(r)}, rows.rows_.neighbour(rows.layout_, r).output},
+              0,
+              rows.layout_.length};
+    }
+  };
+  template <class Runs, class WideMask, class F, class... P>
+  HWY_INLINE void write_runs(const Runs& runs, WideMask singular, const Resolution& policy, F f,
+                             P... p) const {
+    if (rows_.output == nullptr) return;
+    if (HWY_UNLIKELY(this->fills(singular, policy))) {
+      const RowValues<Wide> filled(select(singular, Wide(1.0), Wide(0.0)));
+      write_filling(runs, filled, policy.fill, f, RowValues<Wide>(p)...);
+    } else {
+      write_spilled(runs, f, RowValues<Wide>(p)...);
+    }
   }
 
   template <class F, class... V>
@@ -178,187 +298,36 @@ class ContiguousBatch : public LaneRows<typename Run<E, kInputs>::Wide> {
     for (size_t r = 0; r < state_.count; ++r) best[r] = run(r).max(f, value.of[r]...);
     return padded(best);
   }
+  template <bool kKeeps, class F, class... V>
+  HWY_INLINE Wide sum_spilled(F f, const V&... value) const {
+    alignas(64) double sums[Wide::kLanes];
+    for (size_t r = 0; r < state_.count; ++r)
+      sums[r] = run(r).template sum<kKeeps>(kept_terms(r), f, value.of[r]...);
+    return padded(sums);
+  }
   // Lanes without a row hold 1, so that no arithmetic on them is unusual.
   HWY_INLINE Wide padded(double (&values)[Wide::kLanes]) const {
     for (size_t r = state_.count; r < Wide::kLanes; ++r) values[r] = 1.0;
     return load_lanes<Wide>(values);
   }
-  template <class F, class... V>
-  HWY_INLINE void write_spilled(F f, const V&... value) const {
-    for (size_t r = 0; r < state_.count; ++r) run(r).map(state_.streams, f, value.of[r]...);
+  template <class Runs, class F, class... V>
+  HWY_INLINE void write_spilled(const Runs& runs, F f, const V&... value) const {
+    for (size_t r = 0; r < state_.count; ++r) runs(r).map(state_.streams, f, value.of[r]...);
   }
-  template <class F, class... V>
-  HWY_NOINLINE void write_filling(const RowValues<Wide>& filled, double fill, F f,
+  template <class Runs, class F, class... V>
+  HWY_NOINLINE void write_filling(const Runs& runs, const RowValues<Wide>& filled, double fill, F f,
                                   const V&... value) const {
     for (size_t r = 0; r < state_.count; ++r) {
       if (filled.of[r] != 0) {
-        run(r).fill(fill);
+        runs(r).fill(fill);
       } else {
-        run(r).map(state_.streams, f, value.of[r]...);
+        runs(r).map(state_.streams, f, value.of[r]...);
       }
     }
   }
 
   const RowPointers<E, kInputs> rows_;
   const RowLayout& layout_;
-};
-
-// Neighbouring rows lie side by side: element j of all of them is one vector at j * step.
-template <class E, size_t kInputs, class StoredTraits = ElementTraits<E>>
-class SideBySideRows : public LaneRows<typename Run<E, kInputs>::Wide> {
- public:
-  using Real = typename Run<E, kInputs>::Real;
-  using Wide = typename Run<E, kInputs>::Wide;
-  using Stored = StoredTraits;
-
-  // `present` lanes exist in memory: all of them in a transposed buffer, whatever the number of
-  // rows.
-  HWY_INLINE SideBySideRows(const RowPointers<E, kInputs>& rows, const RowLayout::Strides* strides,
-                            size_t length, size_t present, const RowState& state)
-      : LaneRows<Wide>(state), rows_(rows), strides_(strides), length_(length), present_(present) {}
-
-  template <class F, class... P>
-  HWY_INLINE Wide accumulate(F f, P... p) const {
-    if constexpr (std::is_same_v<Real, Wide>) {
-      LanesSum<Wide> sum;
-      for (size_t j = 0; j < length_; j += 8)
-        sum.add(accumulate_leaf(j, HWY_MIN(j + 8, length_), f, p...));
-      return sum.value();
-    } else {
-      return accumulate_leaf(0, length_, f, p...);
-    }
-  }
-  template <class F, class... P>
-  HWY_INLINE Wide max(F f, P... p) const {
-    Real best(-std::numeric_limits<typename Real::Scalar>::infinity());
-    for (size_t j = 0; j < length_; ++j) best = larger(best, as_real<Real>(at(f, j, p...)));
-    return widen(best);
-  }
-  template <class WideMask, class F, class... P>
-  HWY_INLINE void write(WideMask singular, const Resolution& policy, F f, P... p) const {
-    if (rows_.output == nullptr) return;
-    const bool filling = policy.fills && any(singular);
-    const auto filled = narrow_mask<Real>(singular);
-    const Real fill(static_cast<typename Real::Scalar>(policy.fill));
-    for (size_t j = 0; j < length_; ++j) {
-      Real value = as_real<Real>(at(f, j, p...));
-      if (HWY_UNLIKELY(filling)) value = select(filled, fill, value);
-      E* to = rows_.output + static_cast<ptrdiff_t>(j) * strides_[kInputs].step;
-      if (present_ == Real::kLanes) {
-        store(value, to);
-      } else {
-        store_first(present_, value, to);
-      }
-    }
-  }
-
- private:
-  template <class F, class... P>
-  HWY_INLINE Wide accumulate_leaf(size_t j, size_t end, F f, P... p) const {
-    Wide sum(0.0);
-    for (; j < end; ++j) {
-      if constexpr (kInputs == 1) {
-        sum = f(element<true>(0, j), sum, p...);
-      } else {
-        sum = f(element<true>(0, j), element<true>(1, j), sum, p...);
-      }
-    }
-    return sum;
-  }
-  template <bool kWide>
-  HWY_INLINE auto element(size_t which, size_t j) const {
-    const E* from = rows_.input[which] + static_cast<ptrdiff_t>(j) * strides_[which].step;
-    return present_ == Real::kLanes ? load_as<kWide>(from) : load_first_as<kWide>(present_, from);
-  }
-  template <class F, class... P>
-  HWY_INLINE auto at(F f, size_t j, P... p) const {
-    constexpr bool kWide = kWantsWide<Wide, kInputs, F, P...>;
-    using Spread = std::conditional_t<kWide, Wide, Real>;
-    if constexpr (kInputs == 1) {
-      return f(element<kWide>(0, j), as_real<Spread>(p)...);
-    } else {
-      return f(element<kWide>(0, j), element<kWide>(1, j), as_real<Spread>(p)...);
-    }
-  }
-
-  const RowPointers<E, kInputs> rows_;
-  const RowLayout::Strides* const strides_;
-  const size_t length_, present_;
-};
-
-// One slice of one row. The program runs once per reduction: earlier reductions answer from the
-// pass, the first new one computes this slice's share, and every verb after it does nothing. In the
-// last pass no reduction is new.
-template <class E, size_t kInputs>
-class SplitRow {
- public:
-  using Real = typename Run<E, kInputs>::Real;
-  using Wide = typename Run<E, kInputs>::Wide;
-  using Stored = ElementTraits<E>;
-  using Value = double;
-
-  HWY_INLINE SplitRow(const RowPointers<E, kInputs>& row, size_t length, const RowState& state,
-                      const SplitPass& pass, size_t slice)
-      : run_(row, slice * kSliceLength, HWY_MIN((slice + 1) * kSliceLength, length)),
-        writes_(row.output != nullptr),
-        state_(state),
-        pass_(pass),
-        slice_(slice),
-        next_(0),
-        reached_(SplitPass::Reached::end) {}
-
-  template <class F, class... P>
-  HWY_INLINE double accumulate(F f, P... p) {
-    if (next_ < pass_.answered) return pass_.answer[next_++];
-    if (running()) stop(SplitPass::Reached::sum, run_.accumulate(f, p...));
-    return 0;
-  }
-  template <class F, class... P>
-  HWY_INLINE double max(F f, P... p) {
-    if (next_ < pass_.answered) return pass_.answer[next_++];
-    if (running()) stop(SplitPass::Reached::maximum, run_.max(f, p...));
-    return 0;
-  }
-  template <class F, class... P>
-  HWY_INLINE void write(bool singular, const Resolution& policy, F f, P... p) {
-    if (!running() || !writes_) return;
-    if (singular && policy.fills) {
-      run_.fill(policy.fill);
-    } else {
-      run_.map(state_.streams, f, p...);
-    }
-  }
-  HWY_INLINE void report(Condition condition, bool met) {
-    if (met) hits_[condition].add(1, state_.first_row);
-  }
-  HWY_INLINE void report_raising(bool met) {
-    if (met) hits_.raising.add(1, state_.first_row);
-  }
-  HWY_INLINE double saved() const { return state_.saved[state_.first_row]; }
-  HWY_INLINE void save(double value) const {
-    if (state_.save && running() && slice_ == 0) state_.save[state_.first_row] = value;
-  }
-  // Ends the pass. What was reported belongs to the row, so one slice of the last pass counts it.
-  HWY_INLINE SplitPass::Reached finish() {
-    if (running() && slice_ == 0) state_.hits.merge(hits_);
-    return reached_;
-  }
-
- private:
-  HWY_INLINE bool running() const { return reached_ == SplitPass::Reached::end; }
-  HWY_INLINE void stop(SplitPass::Reached reached, double share) {
-    reached_ = reached;
-    pass_.partial[slice_] = share;
-  }
-
-  const Run<E, kInputs> run_;
-  const bool writes_;
-  const RowState state_;
-  const SplitPass& pass_;
-  const size_t slice_;
-  size_t next_;
-  SplitPass::Reached reached_;
-  Hits hits_;
 };
 
 SAFEOPS_END_LANES

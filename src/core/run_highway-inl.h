@@ -63,6 +63,18 @@ class LanesSum {
   Wide sum_, lost_;
 };
 
+// The same interface without compensation.
+template <class Wide>
+class PlainSum {
+ public:
+  HWY_INLINE PlainSum() : sum_(0.0) {}
+  HWY_INLINE void add(Wide term) { sum_ = sum_ + term; }
+  HWY_INLINE Wide value() const { return sum_; }
+
+ private:
+  Wide sum_;
+};
+
 // Elements begin .. end of one row with unit step: the loops that every contiguous Row shares.
 template <class E, size_t kInputs>
 class Run {
@@ -95,21 +107,63 @@ class Run {
     return total(sum[0]);
   }
 
+  // The sum of terms in compute precision, four at a time there, then in fp64. In sixteen virtual
+  // lanes: lane i meets the elements congruent to i, on every target. With kKeeps the terms are
+  // stored to `kept`, one for each element.
+  template <bool kKeeps, class F, class... P>
+  HWY_INLINE double sum(typename Real::Scalar* kept, F f, P... p) const {
+    using Sum = std::conditional_t<kExactTerms, PlainSum<Wide>, LanesSum<Wide>>;
+    Sum sums[kParts];
+    size_t i = begin_;
+    for (; i + 64 <= end_; i += 64) {
+      SAFEOPS_UNROLL for (size_t q = 0; q < kParts; ++q) {
+        Real term[4];
+        SAFEOPS_UNROLL for (size_t s = 0; s < 4; ++s) {
+          const size_t at_element = i + 16 * s + q * kLanes;
+          term[s] = at(f, at_element, p...);
+          if constexpr (kKeeps) store(term[s], kept + (at_element - begin_));
+        }
+        sums[q].add(widen((term[0] + term[1]) + (term[2] + term[3])));
+      }
+    }
+    for (size_t q = 0; i < end_; i += kLanes, q = (q + 1) % kParts) {
+      const size_t left = end_ - i;
+      Real term = left < kLanes ? at_end(f, i, p...) : at(f, i, p...);
+      if (left < kLanes) term = select(first_elements<Real>(left), term, Real(0));
+      // Whole vectors: there is room behind the kept terms.
+      if constexpr (kKeeps) store(term, kept + (i - begin_));
+      sums[q].add(widen(term));
+    }
+    Wide folded[kParts];
+    SAFEOPS_UNROLL for (size_t q = 0; q < kParts; ++q) folded[q] = sums[q].value();
+    SAFEOPS_UNROLL for (size_t half = kParts / 2; half != 0; half /= 2) {
+      SAFEOPS_UNROLL for (size_t q = 0; q < half; ++q) folded[q] = folded[q] + folded[q + half];
+    }
+    return total(folded[0]);
+  }
+
   template <class F, class... P>
   HWY_INLINE double max(F f, P... p) const {
-    Real best[2] = {Real(-kInfinity), Real(-kInfinity)};
+    // NaN is looked for beside the chain of maxima, which would be three times as long with it.
+    Real best[4] = {Real(-kInfinity), Real(-kInfinity), Real(-kInfinity), Real(-kInfinity)};
+    auto found_nan = is_nan(best[0]);
     size_t i = begin_;
-    for (; i + 2 * kLanes <= end_; i += 2 * kLanes) {
-      best[0] = larger(best[0], as_real<Real>(at(f, i, p...)));
-      best[1] = larger(best[1], as_real<Real>(at(f, i + kLanes, p...)));
+    for (; i + 4 * kLanes <= end_; i += 4 * kLanes) {
+      SAFEOPS_UNROLL for (size_t v = 0; v < 4; ++v) {
+        const Real value = as_real<Real>(at(f, i + v * kLanes, p...));
+        best[v] = larger_number(best[v], value);
+        found_nan = found_nan | is_nan(value);
+      }
     }
-    for (; i + kLanes <= end_; i += kLanes)
-      best[0] = larger(best[0], as_real<Real>(at(f, i, p...)));
-    if (i < end_) {
-      const Real last = as_real<Real>(at_end(f, i, p...));
-      best[0] = larger(best[0], select(first_elements<Real>(end_ - i), last, Real(-kInfinity)));
+    for (; i < end_; i += kLanes) {
+      const size_t left = end_ - i;
+      Real value = as_real<Real>(left < kLanes ? at_end(f, i, p...) : at(f, i, p...));
+      if (left < kLanes) value = select(first_elements<Real>(left), value, Real(-kInfinity));
+      best[0] = larger_number(best[0], value);
+      found_nan = found_nan | is_nan(value);
     }
-    return largest(larger(best[0], best[1]));
+    if (HWY_UNLIKELY(any(found_nan))) return std::numeric_limits<double>::quiet_NaN();
+    return largest(larger_number(larger_number(best[0], best[1]), larger_number(best[2], best[3])));
   }
 
   // `streams` asks for stores past the cache, which take aligned vectors.
@@ -131,7 +185,7 @@ class Run {
  private:
   static constexpr typename Real::Scalar kInfinity =
       std::numeric_limits<typename Real::Scalar>::infinity();
-  static constexpr size_t kVectors = 32 / kLanes;
+  static constexpr size_t kVectors = 32 / kLanes, kParts = 16 / kLanes;
   // fp64 is so much wider than float32 that a plain sum over a slice loses nothing that float32
   // could show. Sums of float64 are kept short, eight steps a lane, and these leaves are added with
   // compensation.

@@ -11,16 +11,17 @@
 
 namespace safeops {
 
-/// Calls body(begin, end, hits) for parts of [0, rows), each of about 16K elements, under the
-/// default floating-point environment, and merges what the parts met.
+/// Calls body(begin, end, hits) for parts of [0, rows), each of about 16K elements and of `least`
+/// rows, under the default floating-point environment, and merges what the parts met.
 template <class Body>
 void share_out(std::size_t rows, std::size_t length, Executor& executor, Hits& hits,
-               const Body& body) {
+               const Body& body, std::size_t least = 1) {
   constexpr std::size_t kElementsPerPart = 16384, kRowsPerBatch = 16;
   const std::size_t wanted =
       std::max<std::size_t>(1, kElementsPerPart / std::max<std::size_t>(1, length));
   const std::size_t part = (wanted + kRowsPerBatch - 1) / kRowsPerBatch * kRowsPerBatch;
-  const std::size_t rows_per_part = length >= kElementsPerPart / kRowsPerBatch ? wanted : part;
+  const std::size_t rows_per_part =
+      std::max(least, length >= kElementsPerPart / kRowsPerBatch ? wanted : part);
   struct Context {
     const Body& body;
     std::size_t rows, rows_per_part;

@@ -7,12 +7,10 @@
 #endif
 
 #include "core/rows_highway-inl.h"
+#include "core/side_by_side_rows_highway-inl.h"
+#include "core/split_row_highway-inl.h"
 
 SAFEOPS_BEGIN_LANES
-
-HWY_INLINE RowState state_of(const RowArguments& arguments, size_t row, size_t count, Hits& hits) {
-  return {row, count, arguments.saved, arguments.save, arguments.streams, hits};
-}
 
 template <class E, size_t kInputs, class Program>
 HWY_NOINLINE void walk_long(const RowArguments& arguments, size_t begin, size_t end, Hits& hits,
@@ -21,7 +19,7 @@ HWY_NOINLINE void walk_long(const RowArguments& arguments, size_t begin, size_t 
   for (size_t r = begin; r < end; ++r, cursor.advance(1)) {
     const auto pointers = cursor.pointers();
     ContiguousRow<E, kInputs> row(pointers, arguments.layout.length,
-                                  state_of(arguments, r, 1, hits));
+                                  RowState{r, 1, arguments, hits, arguments.streams});
     program(row, arguments.policy);
   }
 }
@@ -34,7 +32,7 @@ HWY_INLINE void each_batch(const RowArguments& arguments, size_t begin, size_t e
   RowCursor<E, kInputs> cursor(arguments, begin);
   for (size_t r = begin; r < end;) {
     const size_t count = HWY_MIN(kLanesOf<E>, HWY_MIN(end - r, cursor.left_in_run()));
-    walk(cursor.pointers(), state_of(arguments, r, count, hits));
+    walk(cursor.pointers(), RowState{r, count, arguments, hits, arguments.streams});
     cursor.advance(count);
     r += count;
   }
@@ -165,11 +163,14 @@ void walk_rows(const RowArguments& arguments, size_t begin, size_t end, Hits& hi
 }
 
 template <class Program, class E, size_t kInputs>
-SplitPass::Reached walk_slice(const RowArguments& arguments, const SplitPass& pass, size_t row,
-                              size_t slice, Hits& hits) {
+Reached walk_slice(const RowArguments& arguments, const SplitPass& pass, size_t row, size_t slice,
+                   Hits& hits) {
   const auto pointers = RowCursor<E, kInputs>(arguments, row).pointers();
-  SplitRow<E, kInputs> split(pointers, arguments.layout.length, state_of(arguments, row, 1, hits),
-                             pass, slice);
+  const size_t begin = slice * kSliceLength;
+  const Run<E, kInputs> run(pointers, begin,
+                            HWY_MIN(begin + kSliceLength, arguments.layout.length));
+  SplitRow<E, kInputs> split(run, pointers.output != nullptr,
+                             RowState{row, 1, arguments, hits, arguments.streams}, pass, slice);
   Program()(split, arguments.policy);
   if (arguments.streams) flush_streams();
   return split.finish();
