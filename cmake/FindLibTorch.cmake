@@ -5,7 +5,6 @@
 # include/, lib/ and version.py. Results:
 #
 #   LibTorch_FOUND, LibTorch_VERSION ("2.15.0"), LibTorch_DIR_FOUND
-#   LibTorch_HAS_TAG_OUT     whether at::Tag::out exists
 #   LibTorch::c10, LibTorch::torch_cpu
 
 if(LibTorch_ROOT)
@@ -61,22 +60,9 @@ if(LibTorch_FOUND)
   # torch_cpu's own dependencies (OpenMP, CUDA runtime) are found by its RPATH at run time, not here.
   set_target_properties(LibTorch::c10 PROPERTIES
     INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
-
-  include(CheckCXXSourceCompiles)
-  string(MAKE_C_IDENTIFIER "LibTorch_TAG_OUT_${LibTorch_DIR_FOUND}_${LibTorch_VERSION}" _libtorch_tag_out)
-  block()
-    set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
-    set(CMAKE_REQUIRED_FLAGS "-std=c++20")
-    set(CMAKE_REQUIRED_INCLUDES "${LibTorch_DIR_FOUND}/include")
-    set(CMAKE_REQUIRED_QUIET TRUE)
-    check_cxx_source_compiles(
-      "#include <ATen/core/enum_tag.h>\nat::Tag tag() { return at::Tag::out; }" ${_libtorch_tag_out})
-  endblock()
-  set(LibTorch_HAS_TAG_OUT $<BOOL:${${_libtorch_tag_out}}>)
 endif()
 
 unset(_libtorch_complete)
 unset(_libtorch_file)
 unset(_libtorch_line)
 unset(_libtorch_name)
-unset(_libtorch_tag_out)

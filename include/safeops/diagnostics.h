@@ -9,8 +9,8 @@
 namespace safeops {
 
 /// The operators that count, in the order of their slots.
-enum class Operator : std::uint8_t { normalize };
-inline constexpr int kOperators = 1;
+enum class Operator : std::uint8_t { normalize, softmax, log_softmax, logsumexp };
+inline constexpr int kOperators = 4;
 
 /// Why a row or element was counted. The first six are hits (singular points); the rest are
 /// notices, which never change a value and never warn.

@@ -1,13 +1,15 @@
 """Numerically safe operators for PyTorch, with a choice of what happens at singular points.
 
-``safeops.normalize`` takes the place of ``torch.nn.functional.normalize``. At a row whose norm is
-zero, or below eps, a policy decides about value and gradient: ``"stock"`` (what PyTorch does),
-``"nan"``, ``"epsilon"``, ``"zero"`` or ``"raise"``. It is chosen in the call (``policy=``), for a
-block or a function (:class:`safeops.policy`), for the process (:func:`safeops.set_default_policy`,
-environment variable ``SAFEOPS_POLICY``); the first of these that says something counts.
+``safeops.normalize`` takes the place of ``torch.nn.functional.normalize``; ``softmax``,
+``log_softmax``, ``softmin`` and ``logsumexp`` that of PyTorch's, with a mask (``where=``). At a row
+that has no answer (its norm is zero, or every element of it is -inf or masked out) a policy decides
+about value and gradient: ``"stock"`` (what PyTorch does), ``"nan"``, ``"epsilon"``, ``"zero"`` or
+``"raise"``. It is chosen in the call (``policy=``), for a block or a function
+(:class:`safeops.policy`), for the process (:func:`safeops.set_default_policy`, environment variable
+``SAFEOPS_POLICY``); the first of these that says something counts.
 
 :mod:`safeops.diagnostics` counts the singular rows that were met, and names the lines that met
-them.
+them. :mod:`safeops.nn` has the softmax family as modules.
 
 >>> import torch, safeops
 >>> x = torch.zeros(2, 3, requires_grad=True)
@@ -19,12 +21,14 @@ tensor([[0., 0., 0.],
 """
 
 from safeops import _library  # isort: skip  (registers the operators that the others bind)
-from safeops import _vmap as _vmap
-from safeops import diagnostics
+from safeops import _vmap_normalize as _vmap_normalize
+from safeops import _vmap_softmax as _vmap_softmax
+from safeops import diagnostics, nn
 from safeops._config import show_config
 from safeops._errors import SingularityError, SingularityWarning
 from safeops._normalize import normalize
 from safeops._policy import policy, set_default_policy
+from safeops._softmax import log_softmax, logsumexp, softmax, softmin
 
 __version__ = _library.version
 
@@ -32,8 +36,13 @@ __all__ = [
     "SingularityError",
     "SingularityWarning",
     "diagnostics",
+    "log_softmax",
+    "logsumexp",
+    "nn",
     "normalize",
     "policy",
     "set_default_policy",
     "show_config",
+    "softmax",
+    "softmin",
 ]

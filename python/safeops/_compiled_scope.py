@@ -1,4 +1,4 @@
-"""The policies in force, as compiled code reads them: plain module-level values.
+"""The policies in force, as compiled code reads them: a module-level str for every operator.
 
 Dynamo guards these on every supported version of torch, so a change recompiles; it does not guard
 context variables, class attributes or lists everywhere. They are always read and written as
@@ -7,5 +7,8 @@ attributes of this module: Dynamo takes a global of the frame it starts from for
 
 from __future__ import annotations
 
-normalize: str = ""
+from safeops._library import OPERATORS
+
+globals().update(dict.fromkeys(OPERATORS, ""))
+
 eps: float | None = None

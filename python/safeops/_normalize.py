@@ -1,21 +1,23 @@
-"""``safeops.normalize``: resolves the policy, calls the operator, and accounts for what it hit."""
+"""``safeops.normalize``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
-from torch.compiler import is_dynamo_compiling
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import has_torch_function_variadic
 
-from safeops import _call_lines, _compiled_scope, _policy
-from safeops._library import hit_epoch
-
-_functional = torch.ops.safeops.normalize.default
-_into_out = torch.ops.safeops.normalize.out
+from safeops._operator import Operator, hand_over
 
 _STOCK_EPS = 1e-12
+
+
+def _stock_gradient(eps: float | None) -> str:
+    floor = _STOCK_EPS if eps is None else eps
+    return f"grad / {floor:g}, up to {1 / floor if floor else float('inf'):.3g} times grad"
+
+
+_normalize = Operator("normalize", _stock_gradient)
 
 
 def normalize(
@@ -81,66 +83,14 @@ def normalize(
     if dim is None:  # as torch's norm: over everything
         dim = ()
     if has_torch_function_variadic(input, out):
-        return _hand_over(input, p, dim, eps, out, policy)
-    if policy == "":
-        _policy.check_policy(policy, "safeops.normalize: policy")
-    if is_dynamo_compiling():
-        policy = _compiled_scope.normalize if policy is None else policy
-        eps = _compiled_scope.eps if eps is None else eps
-        return _call(input, p, dim, eps, out, policy)
-
-    if policy is None or eps is None:
-        scope_policy, scope_eps = _policy.resolve("normalize")
-        policy = scope_policy if policy is None else policy
-        eps = scope_eps if eps is None else eps
-    epoch = hit_epoch.value
-    try:
-        result = _call(input, p, dim, eps, out, policy)
-    except Exception as error:
-        singularity = _call_lines.note_failed_call(epoch, error)
-        if singularity is None:
-            raise
-        raise singularity from None
-    if hit_epoch.value != epoch:
-        _call_lines.note_hit(epoch, policy, _stock_gradient(eps))
-    return result
-
-
-def _call(
-    input: Tensor,
-    p: float,
-    dim: int | Sequence[int],
-    eps: float | None,
-    out: Tensor | None,
-    policy: str,
-) -> Tensor:
-    if out is None:
-        result: Tensor = _functional(input, p, dim, eps, policy)
-        return result
-    # The operator returns nothing on versions of torch that cannot compile an out that is returned.
-    _into_out(input, p, dim, eps, policy, out=out)
-    return out
-
-
-def _hand_over(
-    input: Tensor,
-    p: float,
-    dim: int | Sequence[int],
-    eps: float | None,
-    out: Tensor | None,
-    policy: str | None,
-) -> Tensor:
-    if isinstance(input, Tensor) and input.is_nested:
-        raise NotImplementedError(
-            "safeops.normalize: input must be a dense tensor, got a nested one; convert it first, "
-            "for example with input.to_padded_tensor(0.0)"
+        return hand_over(
+            normalize,
+            {"input": input, "out": out},
+            input,
+            p,
+            dim,
+            eps,
+            out=out,
+            policy=policy,
         )
-    result: Tensor = handle_torch_function(
-        normalize, (input, out), input, p, dim, eps, out=out, policy=policy
-    )
-    return result
-
-
-def _stock_gradient(eps: float | None) -> str:
-    floor = _STOCK_EPS if eps is None else eps
-    return f"grad / {floor:g}, up to {1 / floor if floor else float('inf'):.3g} times grad"
+    return _normalize.run((input, p, dim), eps, policy, out)

@@ -105,7 +105,9 @@ _defaults = _environment
 
 
 def _mirror_for_compiled_code() -> None:
-    _compiled_scope.normalize, _compiled_scope.eps = resolve("normalize")
+    for operator in OPERATORS:
+        policy, _compiled_scope.eps = resolve(operator)
+        setattr(_compiled_scope, operator, policy)
 
 
 def set_default_policy(default: str | None = None, **per_operator: str) -> None:
@@ -114,7 +116,7 @@ def set_default_policy(default: str | None = None, **per_operator: str) -> None:
     Args:
         default: policy of all operators, ``"stock"``, ``"nan"``, ``"epsilon"``, ``"zero"`` or
             ``"raise"``.
-        **per_operator: policy of single operators, ``normalize="nan"``. What is not named here
+        **per_operator: policy of single operators, ``softmax="nan"``. What is not named here
             keeps the default it had.
 
     Without arguments the defaults go back to what ``SAFEOPS_POLICY`` says.
@@ -165,7 +167,7 @@ class policy:
     ) -> None:
         self._stated = _stated(default, per_operator, "safeops.policy")
         self._eps = _checked_eps(eps)
-        self._outer_compiled: list[tuple[str, float | None]] = []
+        self._outer_compiled: list[dict[str, Any]] = []
 
     def __enter__(self) -> policy:
         if is_dynamo_compiling():
@@ -192,13 +194,17 @@ class policy:
         _mirror_for_compiled_code()
 
     def _enter_compiled(self) -> None:
-        self._outer_compiled.append((_compiled_scope.normalize, _compiled_scope.eps))
-        _compiled_scope.normalize = self._stated.get("normalize", _compiled_scope.normalize)
+        # Only what changes is read: compiled code depends on nothing else.
+        inner: dict[str, Any] = dict(self._stated)
         if self._eps is not None:
-            _compiled_scope.eps = self._eps
+            inner["eps"] = self._eps
+        self._outer_compiled.append({name: getattr(_compiled_scope, name) for name in inner})
+        for name, value in inner.items():
+            setattr(_compiled_scope, name, value)
 
     def _exit_compiled(self) -> None:
-        _compiled_scope.normalize, _compiled_scope.eps = self._outer_compiled.pop()
+        for name, value in self._outer_compiled.pop().items():
+            setattr(_compiled_scope, name, value)
 
     def __call__(self, function: _F) -> _F:
         runs_later = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)

@@ -26,7 +26,7 @@ class Record:
     """One counter that is not zero.
 
     Attributes:
-        operator: ``"normalize"``.
+        operator: name of the operator, ``"softmax"``.
         condition: why the rows were counted, ``"zero_norm"``.
         direction: ``"forward"`` or ``"backward"``.
         device: ``"cpu"`` or ``"cuda"``.
@@ -52,7 +52,7 @@ class Site:
 
     Attributes:
         filename, lineno, function: the line, as in a traceback.
-        operator: ``"normalize"``.
+        operator: name of the operator, ``"softmax"``.
         condition: the condition that most rows of the first call that hit there met.
         forward: rows hit by forward calls of this line.
         backward: rows hit by the backward passes of those calls.

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "torch/schemas.h"
+
 namespace safeops {
 namespace {
 
@@ -36,9 +38,9 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
 }
 
 void refuse_all(torch::Library& library) {
-  for (const char* op :
-       {"normalize", "normalize.out", "_normalize_forward", "_normalize_backward"}) {
-    library.impl(op, torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  for (const char* schema : kSchemas) {
+    library.impl(std::string(name_in(schema)).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }
 

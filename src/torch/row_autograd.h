@@ -1,8 +1,12 @@
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/logical_not.h>
+#include <ATen/ops/masked_fill.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 
@@ -15,71 +19,97 @@ inline bool has_tangent(const at::Tensor& tensor) {
   return torch::autograd::isFwGradDefined(std::optional<at::Tensor>(tensor));
 }
 
-/// Autograd of a row operator, x -> (y, r), where r is one value per row. A Room states
+// factor * u where the row is singular, 0 elsewhere. A linear map of u also for NaN and infinity: a
+// constant would have the derivative 0.
+inline at::Tensor singular_multiple(const at::Tensor& u, const at::Tensor& singular,
+                                    double factor) {
+  const at::Tensor regular = singular.logical_not();
+  return (u.masked_fill(regular, 0) * factor).masked_fill(regular, 0);
+}
+
+/// What a backward pass may need of its forward pass. Of one result it is output and row value.
+enum class Saves : std::uint8_t { input, output, row_value, mask };
+
+/// Autograd of a row operator, x -> results: the output, one value per row, or both in this order.
+/// A Room states
 ///  - kForwardName, kBackwardName: node names
-///  - Attributes(a...): from the operator's plain arguments; each(f) as in OperatorNode
+///  - kSaves: the tensors that the backward operator takes after the incoming gradient
+///  - kDifferentiable: so many results are differentiable, the first ones
+///  - Attributes: the plain arguments of the backward operator; each(f) as in OperatorNode, and
+///    pass(f, g, saved), which calls f with all its arguments
 ///  - forward_operator(), backward_operator(): typed handles of _x_forward and _x_backward
-///  - backward_formula(g, x, r, attributes): the gradient as one differentiable ATen expression
-///  - row_gradient(g_r, x, r, attributes): the gradient that comes through r
-///  - tangents(t, x, r, attributes): of y and r, in forward mode
+///  - backward_formula(g, saved, attributes): the gradient as one differentiable ATen expression
+///  - row_gradient(g_r, saved, attributes): where both results are differentiable, the gradient
+///  that
+///    comes through the row value
+///  - tangents(t, saved, attributes): of the differentiable results, in forward mode
 ///
-/// x and r are saved, not y, so that y may be changed in place afterwards, as with torch's own
-/// operator. r is saved as an output: it stays differentiable through the node itself, which is
-/// what makes higher orders right.
+/// Results are saved as outputs: they stay differentiable through the node itself, which is what
+/// makes higher orders right.
 template <class Room>
 class RowAutograd {
  public:
+  using Saved = std::array<at::Tensor, Room::kSaves.size()>;
+  using Attributes = typename Room::Attributes;
+
+  /// `arguments`: those of the forward operator after x; `mask` is undefined where there is none.
   template <class... A>
-  static std::tuple<at::Tensor, at::Tensor> forward(c10::DispatchKeySet keys, const at::Tensor& x,
-                                                    A... arguments) {
+  static auto forward(c10::DispatchKeySet keys, const Attributes& attributes,
+                      const at::Tensor& mask, const at::Tensor& x, const A&... arguments) {
     NodePointerTo<OperatorNode<FirstOrder>> node;
     if (torch::autograd::compute_requires_grad(x)) {
       node = make_node<OperatorNode<FirstOrder>>();
       node->set_next_edges(torch::autograd::collect_next_edges(x));
     }
     const std::uint64_t serial_before = last_forward_serial();
-    at::Tensor y, r;
-    {
+    auto returned = [&] {
       const at::AutoDispatchBelowADInplaceOrView below;
-      std::tie(y, r) =
-          Room::forward_operator().redispatch(keys & c10::after_autograd_keyset, x, arguments...);
-    }
-    const typename Room::Attributes attributes(arguments...);
+      return Room::forward_operator().redispatch(keys & c10::after_autograd_keyset, x,
+                                                 arguments...);
+    }();
+    const auto results = as_array(returned);
     if (node) {
-      torch::autograd::set_history(y, node);
-      torch::autograd::set_history(r, node);
+      for (std::size_t i = 0; i < Room::kDifferentiable; ++i)
+        torch::autograd::set_history(results[i], node);
     }
     if (has_tangent(x)) {
-      const auto [y_tangent, r_tangent] =
-          Room::tangents(x._fw_grad(0), x._fw_primal(0), r, attributes);
-      y._set_fw_grad(y_tangent, 0, /*is_inplace_op=*/false);
-      r._set_fw_grad(r_tangent, 0, /*is_inplace_op=*/false);
+      const auto tangents =
+          Room::tangents(x._fw_grad(0), choose(x._fw_primal(0), results, mask), attributes);
+      for (std::size_t i = 0; i < Room::kDifferentiable; ++i)
+        results[i]._set_fw_grad(tangents[i], 0, /*is_inplace_op=*/false);
     }
     if (node) {
       // Only now: a saved variable takes a snapshot of the tangent.
       node->attributes = {attributes,
                           last_forward_serial() == serial_before ? 0 : last_forward_serial()};
-      node->save(0, x, /*is_output=*/false);
-      node->save(1, r, /*is_output=*/true);
+      const Saved saved = choose(x, results, mask);
+      for (std::size_t i = 0; i < saved.size(); ++i)
+        node->save(i, saved[i], is_differentiable_result(Room::kSaves[i], results.size()));
       announce(NodePointer(node));
     }
-    return {y, r};
+    return returned;
   }
 
   /// The fused kernel gives the value, the formula its derivatives: a node that passes gradients
   /// through unchanged joins the one to the graph of the other.
-  template <class... A>
-  static at::Tensor backward(c10::DispatchKeySet keys, const at::Tensor& g, const at::Tensor& x,
-                             const at::Tensor& r, A... arguments) {
+  static at::Tensor backward(c10::DispatchKeySet keys, const Attributes& attributes,
+                             const at::Tensor& g, const Saved& saved) {
     const auto fused = [&] {
       const at::AutoDispatchBelowADInplaceOrView below;
-      return Room::backward_operator().redispatch(keys & c10::after_autograd_keyset, g, x, r,
-                                                  arguments...);
+      return attributes.pass(
+          [&](const auto&... arguments) {
+            return Room::backward_operator().redispatch(keys & c10::after_autograd_keyset,
+                                                        arguments...);
+          },
+          g, saved);
     };
-    const bool in_graph = torch::autograd::compute_requires_grad(g, x, r);
-    if (!in_graph && !has_tangent(g) && !has_tangent(x) && !has_tangent(r)) return fused();
-    const at::Tensor formula =
-        Room::backward_formula(g, x, r, typename Room::Attributes(arguments...));
+    bool differentiated = torch::autograd::compute_requires_grad(g) || has_tangent(g);
+    for (const at::Tensor& tensor : saved) {
+      differentiated =
+          differentiated || torch::autograd::compute_requires_grad(tensor) || has_tangent(tensor);
+    }
+    if (!differentiated) return fused();
+    const at::Tensor formula = Room::backward_formula(g, saved, attributes);
     at::Tensor gradient = fused();
     if (formula.requires_grad()) {
       const auto node = make_node<OperatorNode<Graft>>();
@@ -93,9 +123,40 @@ class RowAutograd {
   }
 
  private:
+  static std::array<at::Tensor, 1> as_array(const at::Tensor& result) { return {result}; }
+  static std::array<at::Tensor, 2> as_array(const std::tuple<at::Tensor, at::Tensor>& results) {
+    return {std::get<0>(results), std::get<1>(results)};
+  }
+
+  static bool is_differentiable_result(Saves what, std::size_t results) {
+    return what == Saves::output || (what == Saves::row_value && results <= Room::kDifferentiable);
+  }
+
+  template <class Results>
+  static Saved choose(const at::Tensor& x, const Results& results, const at::Tensor& mask) {
+    Saved saved;
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      switch (Room::kSaves[i]) {
+        case Saves::input:
+          saved[i] = x;
+          break;
+        case Saves::output:
+          saved[i] = results.front();
+          break;
+        case Saves::row_value:
+          saved[i] = results.back();
+          break;
+        case Saves::mask:
+          saved[i] = mask;
+          break;
+      }
+    }
+    return saved;
+  }
+
   struct FirstOrder {
     static constexpr const char* kName = Room::kForwardName;
-    static constexpr std::size_t kSaved = 2, kInputs = 1;
+    static constexpr std::size_t kSaved = Room::kSaves.size(), kInputs = 1;
     struct Attributes {
       typename Room::Attributes room;
       std::uint64_t serial = 0;  // of the forward call if it hit; compiled graphs do not carry it
@@ -108,17 +169,20 @@ class RowAutograd {
         room.each(f);
       }
     };
-    static variable_list apply(const variable_list& grads, const std::array<at::Tensor, 2>& saved,
+    static variable_list apply(const variable_list& grads, const Saved& saved,
                                const Attributes& attributes) {
-      const auto& [x, r] = saved;
       at::Tensor gradient;
       if (grads[0].defined()) {
         const SerialScope scope(attributes.serial);
-        gradient = attributes.room.call(Room::backward_operator(), grads[0], x, r);
+        gradient = attributes.room.pass(
+            [](const auto&... arguments) { return Room::backward_operator().call(arguments...); },
+            grads[0], saved);
       }
-      if (grads[1].defined()) {
-        const at::Tensor through_r = Room::row_gradient(grads[1], x, r, attributes.room);
-        gradient = gradient.defined() ? gradient + through_r : through_r;
+      if constexpr (Room::kDifferentiable == 2) {
+        if (grads[1].defined()) {
+          const at::Tensor through_r = Room::row_gradient(grads[1], saved, attributes.room);
+          gradient = gradient.defined() ? gradient + through_r : through_r;
+        }
       }
       return {gradient};
     }

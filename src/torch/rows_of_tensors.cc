@@ -4,28 +4,40 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+
+#include "torch/checks.h"
 
 namespace safeops {
 namespace {
 
 using Dims = std::vector<std::int64_t>;
 
-// One dim that stands for several adjacent ones.
-struct MergedDim {
-  std::int64_t size;
-  std::vector<std::int64_t> stride;  // per operand
+// What a layout is made of: the inputs, what leads, and the mask, which comes last and may be
+// missing.
+struct Walked {
+  c10::SmallVector<const at::Tensor*, kMaxOperands> tensors;
+  std::size_t elements = 0;  // so many of them are not the mask
 };
 
-std::vector<MergedDim> merge(const std::vector<at::Tensor>& operands, const Dims& dims) {
+// One dim that stands for several adjacent ones.
+struct MergedDim {
+  std::int64_t size = 1;
+  std::array<std::int64_t, kMaxOperands> stride = {1, 1, 1, 1};  // per tensor
+};
+
+std::vector<MergedDim> merge(const Walked& walked, const Dims& dims) {
   std::vector<MergedDim> merged;
+  const std::size_t tensors = walked.tensors.size();
   for (const std::int64_t dim : dims) {
-    MergedDim next{operands.back().size(dim), {}};
-    for (const auto& operand : operands) next.stride.push_back(operand.stride(dim));
+    MergedDim next{walked.tensors[0]->size(dim)};
+    for (std::size_t k = 0; k < tensors; ++k) next.stride[k] = walked.tensors[k]->stride(dim);
     const auto continues = [&](const MergedDim& outer) {
-      for (std::size_t k = 0; k < operands.size(); ++k) {
+      for (std::size_t k = 0; k < tensors; ++k) {
         if (outer.stride[k] != next.stride[k] * next.size) return false;
       }
       return true;
@@ -40,36 +52,86 @@ std::vector<MergedDim> merge(const std::vector<at::Tensor>& operands, const Dims
   return merged;
 }
 
-bool all_equal(const std::vector<std::int64_t>& values, std::int64_t value) {
-  return std::all_of(values.begin(), values.end(),
-                     [value](std::int64_t each) { return each == value; });
+bool unit_stride(const MergedDim& dim, const Walked& walked) {
+  return std::all_of(dim.stride.begin(),
+                     dim.stride.begin() + static_cast<std::ptrdiff_t>(walked.elements),
+                     [](std::int64_t stride) { return stride == 1; });
 }
 
-std::optional<RowLayout::Kind> kind_of(const std::vector<MergedDim>& kept, const MergedDim& row) {
-  if (row.size == 1 || all_equal(row.stride, 1)) return RowLayout::Kind::contiguous;
-  if (!kept.empty() && all_equal(kept.back().stride, 1)) return RowLayout::Kind::side_by_side;
+std::optional<RowLayout::Kind> kind_of(const std::vector<MergedDim>& kept, const MergedDim& row,
+                                       const Walked& walked) {
+  if (row.size == 1 || unit_stride(row, walked)) return RowLayout::Kind::contiguous;
+  if (!kept.empty() && unit_stride(kept.back(), walked)) return RowLayout::Kind::side_by_side;
   return std::nullopt;
 }
 
-// The rows of the operands as they lie, if a Row can walk them. The output comes last and decides
-// the order of the elements within a row; kept dims stay in logical order, which is the order in
-// which rows are numbered.
-std::optional<RowLayout> row_layout(const std::vector<at::Tensor>& operands,
-                                    const ReducedDims& reduced) {
-  const at::Tensor& output = operands.back();
+bool walks(WalkableRows walkable, const RowLayout& layout) {
+  // A tile holds as many columns as fit a cache beside its rows. Of longer rows, or where fewer
+  // rows lie side by side, it would use a small part of every line of memory.
+  constexpr std::size_t kLongestTile = 65536, kNarrowestTile = 4;
+  if (layout.kind == RowLayout::Kind::contiguous || walkable == WalkableRows::any) return true;
+  return walkable == WalkableRows::tiles && layout.length <= kLongestTile &&
+         layout.run() >= kNarrowestTile;
+}
+
+// What decides the order of the elements within a row.
+const at::Tensor& leading(const RowOperands& operands) {
+  return operands.output.defined() ? operands.output : operands.inputs.front();
+}
+
+// The usual case, without a list: everything contiguous, the reduced dims last.
+std::optional<RowLayout> contiguous_layout(const RowOperands& operands,
+                                           const ReducedDims& reduced) {
+  const auto& [inputs, output, mask] = operands;
+  const auto is_contiguous = [](const at::Tensor& tensor) {
+    return !tensor.defined() || tensor.is_contiguous();
+  };
+  if (!std::all_of(inputs.begin(), inputs.end(), is_contiguous) || !is_contiguous(output) ||
+      !is_contiguous(mask)) {
+    return std::nullopt;
+  }
+  std::int64_t rows = 1, length = 1;
+  for (std::int64_t d = inputs.front().dim(); d-- > 0;) {
+    const std::int64_t size = inputs.front().size(d);
+    if (!reduced[static_cast<std::size_t>(d)]) {
+      rows *= size;
+    } else if (rows == 1 || size == 1) {
+      length *= size;
+    } else {
+      return std::nullopt;
+    }
+  }
+  RowLayout layout;
+  layout.rows = layout.kept_size[0] = static_cast<std::size_t>(rows);
+  layout.length = static_cast<std::size_t>(length);
+  layout.kept_dims = 1;
+  for (RowLayout::Strides& strides : layout.operand) strides.kept[0] = length;
+  return layout;
+}
+
+// The rows of the operands as they lie, if a Row can walk them. Kept dims stay in logical order,
+// which is the order in which rows are numbered.
+std::optional<RowLayout> row_layout(const RowOperands& operands, const ReducedDims& reduced,
+                                    WalkableRows walkable) {
+  if (const auto layout = contiguous_layout(operands, reduced)) return layout;
+  const at::Tensor& lead = leading(operands);
+  Walked walked;
+  for (const auto& input : operands.inputs) walked.tensors.push_back(&input);
+  walked.tensors.push_back(&lead);
+  walked.elements = walked.tensors.size();
+  if (operands.mask.defined()) walked.tensors.push_back(&operands.mask);
+
   Dims kept_dims, row_dims;
-  for (std::int64_t d = 0; d < output.dim(); ++d) {
-    if (output.size(d) != 1)
+  for (std::int64_t d = 0; d < lead.dim(); ++d) {
+    if (lead.size(d) != 1)
       (reduced[static_cast<std::size_t>(d)] ? row_dims : kept_dims).push_back(d);
   }
-  std::stable_sort(row_dims.begin(), row_dims.end(), [&](std::int64_t a, std::int64_t b) {
-    return output.stride(a) > output.stride(b);
-  });
-  const auto kept = merge(operands, kept_dims), rows = merge(operands, row_dims);
+  std::stable_sort(row_dims.begin(), row_dims.end(),
+                   [&](std::int64_t a, std::int64_t b) { return lead.stride(a) > lead.stride(b); });
+  const auto kept = merge(walked, kept_dims), rows = merge(walked, row_dims);
   if (rows.size() > 1 || kept.size() > kMaxKeptDims) return std::nullopt;
-  const MergedDim row =
-      rows.empty() ? MergedDim{1, std::vector<std::int64_t>(operands.size(), 1)} : rows.front();
-  const auto kind = kind_of(kept, row);
+  const MergedDim row = rows.empty() ? MergedDim() : rows.front();
+  const auto kind = kind_of(kept, row, walked);
   if (!kind) return std::nullopt;
 
   RowLayout layout;
@@ -81,33 +143,108 @@ std::optional<RowLayout> row_layout(const std::vector<at::Tensor>& operands,
     layout.kept_size[d] = static_cast<std::size_t>(kept[d].size);
     layout.rows *= layout.kept_size[d];
   }
-  for (std::size_t k = 0; k < operands.size(); ++k) {
-    layout.operand[k].step = row.stride[k];
-    for (std::size_t d = 0; d < kept.size(); ++d) layout.operand[k].kept[d] = kept[d].stride[k];
+  for (std::size_t k = 0; k < walked.tensors.size(); ++k) {
+    RowLayout::Strides& strides = layout.operand[k < walked.elements ? k : kMaskOperand];
+    strides.step = row.stride[k];
+    for (std::size_t d = 0; d < kept.size(); ++d) strides.kept[d] = kept[d].stride[k];
   }
+  if (!walks(walkable, layout)) return std::nullopt;
   return layout;
 }
 
-bool try_run(const std::vector<at::Tensor>& inputs, const at::Tensor& output,
-             const ReducedDims& reduced, WalkableRows walkable, RowArguments& arguments,
-             const std::function<void(const RowArguments&)>& kernel) {
-  std::vector<at::Tensor> operands = inputs;
-  operands.push_back(output);
-  const auto layout = row_layout(operands, reduced);
+// The same, with a copy of the mask if nothing else is in the way.
+std::optional<RowLayout> row_layout_or_copy_mask(RowOperands& operands, const ReducedDims& reduced,
+                                                 WalkableRows walkable) {
+  const auto layout = row_layout(operands, reduced, walkable);
+  const at::Tensor& lead = leading(operands);
+  if (layout || !operands.mask.defined() || !lead.is_non_overlapping_and_dense() ||
+      !row_layout({operands.inputs, operands.output, at::Tensor()}, reduced, walkable)) {
+    return layout;
+  }
+  operands.mask =
+      at::empty_strided(lead.sizes(), lead.strides(), operands.mask.options()).copy_(operands.mask);
+  return row_layout(operands, reduced, walkable);
+}
+
+// Stores past the cache save reading the lines that they overwrite. They pay from half a last-level
+// cache on, and only where runs begin and end with a line: one that two rows share would go to
+// memory twice.
+bool worth_streaming(const at::Tensor& output, const RowLayout& layout, std::size_t which) {
+  constexpr std::size_t kBytes = std::size_t{1} << 24, kLine = 64;
+  const auto is_whole = [&](std::ptrdiff_t stride) {
+    return stride == 1 || static_cast<std::size_t>(stride) * output.itemsize() % kLine == 0;
+  };
+  const RowLayout::Strides& strides = layout.operand[which];
+  return output.nbytes() >= kBytes && is_whole(strides.step) &&
+         std::all_of(strides.kept, strides.kept + layout.kept_dims, is_whole);
+}
+
+bool try_run(RowOperands& operands, const ReducedDims& reduced, WalkableRows walkable,
+             RowArguments& arguments, const std::function<void(const RowArguments&)>& kernel) {
+  const auto layout = row_layout_or_copy_mask(operands, reduced, walkable);
   if (!layout) return false;
-  if (walkable == WalkableRows::contiguous_only && layout->kind != RowLayout::Kind::contiguous)
-    return false;
+  const auto& [inputs, output, mask] = operands;
   arguments.layout = *layout;
-  for (std::size_t k = 0; k < inputs.size(); ++k) arguments.input[k] = inputs[k].const_data_ptr();
-  arguments.output = output.mutable_data_ptr();
-  // Half a last-level cache or more: stores past it save reading the lines that they overwrite.
-  constexpr std::size_t kStreamedBytes = std::size_t{1} << 24;
-  arguments.streams = output.nbytes() >= kStreamedBytes;
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    arguments.input[k] = inputs[k].const_data_ptr();
+    arguments.storage.input[k] = element_of(inputs[k].scalar_type()).value();
+  }
+  arguments.output = output.defined() ? output.mutable_data_ptr() : nullptr;
+  arguments.storage.output = element_of(leading(operands).scalar_type()).value();
+  arguments.storage.mask = mask.defined() ? mask.const_data_ptr<bool>() : nullptr;
+  arguments.streams = output.defined() && worth_streaming(output, *layout, inputs.size());
   kernel(arguments);
   return true;
 }
 
+// Inputs with the strides of the output; the first in the output itself, if they have one dtype.
+void lay_out_as_output(RowOperands& operands) {
+  const at::Tensor& output = operands.output;
+  for (std::size_t k = 0; k < operands.inputs.size(); ++k) {
+    at::Tensor& input = operands.inputs[k];
+    if (input.strides() == output.strides()) continue;
+    const bool in_place = k == 0 && input.scalar_type() == output.scalar_type();
+    const at::Tensor copy =
+        in_place ? output : at::empty_strided(output.sizes(), output.strides(), input.options());
+    input = copy.copy_(input);
+  }
+}
+
+// Contiguous copies with the kept dims first and the reduced ones last.
+RowOperands permuted_copies(const RowOperands& operands, const Dims& order) {
+  RowOperands copies;
+  for (const auto& input : operands.inputs)
+    copies.inputs.push_back(input.permute(order).contiguous());
+  if (operands.output.defined())
+    copies.output = at::empty(copies.inputs[0].sizes(), operands.output.options());
+  if (operands.mask.defined()) copies.mask = operands.mask.permute(order);
+  return copies;
+}
+
 }  // namespace
+
+ReducedDims as_set(const std::vector<std::int64_t>& dims) {
+  ReducedDims set;
+  for (const std::int64_t d : dims) set.set(static_cast<std::size_t>(d));
+  return set;
+}
+
+std::uint64_t count_rows(const at::Tensor& self, const std::vector<std::int64_t>& dims) {
+  const ReducedDims reduced = as_set(dims);
+  std::uint64_t rows = 1;
+  for (std::int64_t d = 0; d < self.dim(); ++d) {
+    if (!reduced[static_cast<std::size_t>(d)]) rows *= static_cast<std::uint64_t>(self.size(d));
+  }
+  return rows;
+}
+
+at::Tensor empty_row_value(const at::Tensor& self, const std::vector<std::int64_t>& dims) {
+  std::vector<c10::SymInt> sizes = self.sym_sizes().vec();
+  if (!sizes.empty()) {
+    for (const std::int64_t d : dims) sizes[static_cast<std::size_t>(d)] = 1;
+  }
+  return at::empty_symint(sizes, self.options().dtype(at::kDouble).memory_format(std::nullopt));
+}
 
 void TorchExecutor::run(std::size_t tasks, void (*body)(void*, std::size_t, std::size_t),
                         void* context) {
@@ -119,30 +256,27 @@ void TorchExecutor::run(std::size_t tasks, void (*body)(void*, std::size_t, std:
                    });
 }
 
-void run_on_rows(std::vector<at::Tensor> inputs, const at::Tensor& output,
-                 const ReducedDims& reduced, WalkableRows walkable, RowArguments arguments,
-                 const std::function<void(const RowArguments&)>& kernel) {
-  if (output.numel() == 0) return;
-  if (try_run(inputs, output, reduced, walkable, arguments, kernel)) return;
-  for (std::size_t k = 0; k < inputs.size(); ++k) {
-    if (inputs[k].strides() == output.strides()) continue;
-    const at::Tensor copy =
-        k == 0 ? output : at::empty_strided(output.sizes(), output.strides(), output.options());
-    inputs[k] = copy.copy_(inputs[k]);
+void run_on_rows(RowOperands operands, const ReducedDims& reduced, WalkableRows walkable,
+                 RowArguments arguments, const std::function<void(const RowArguments&)>& kernel) {
+  const at::Tensor& lead = leading(operands);
+  if (lead.numel() == 0) return;
+  if (try_run(operands, reduced, walkable, arguments, kernel)) return;
+  const at::Tensor output = operands.output;
+  if (output.defined() && row_layout({{output}, output, at::Tensor()}, reduced, walkable)) {
+    lay_out_as_output(operands);
+    if (try_run(operands, reduced, walkable, arguments, kernel)) return;
   }
-  if (try_run(inputs, output, reduced, walkable, arguments, kernel)) return;
 
   Dims order, row_dims;
   ReducedDims last;
-  for (std::int64_t d = 0; d < output.dim(); ++d) {
+  for (std::int64_t d = 0; d < lead.dim(); ++d) {
     (reduced[static_cast<std::size_t>(d)] ? row_dims : order).push_back(d);
   }
-  for (std::size_t d = order.size(); d < static_cast<std::size_t>(output.dim()); ++d) last.set(d);
+  for (std::size_t d = order.size(); d < static_cast<std::size_t>(lead.dim()); ++d) last.set(d);
   order.insert(order.end(), row_dims.begin(), row_dims.end());
-  for (auto& input : inputs) input = input.permute(order).contiguous();
-  const at::Tensor permuted = at::empty(inputs[0].sizes(), output.options());
-  TORCH_INTERNAL_ASSERT(try_run(inputs, permuted, last, walkable, arguments, kernel));
-  output.permute(order).copy_(permuted);
+  RowOperands permuted = permuted_copies(operands, order);
+  TORCH_INTERNAL_ASSERT(try_run(permuted, last, walkable, arguments, kernel));
+  if (output.defined()) output.permute(order).copy_(permuted.output);
 }
 
 at::Tensor empty_elementwise(const at::Tensor& x, const std::vector<std::int64_t>& reduced) {

@@ -1,4 +1,4 @@
-"""Dtypes, policies, memory layouts and rows that the tests of `normalize` share."""
+"""Dtypes, policies, memory layouts and rows that the tests share."""
 
 from __future__ import annotations
 
@@ -105,13 +105,15 @@ def significant_strides(tensor: torch.Tensor) -> list[int]:
     return [s for s, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
 
 
-def count(condition: str | None = None, direction: str = "forward") -> int:
+def count(
+    condition: str | None = None, direction: str = "forward", operator: str = "normalize"
+) -> int:
     """Rows counted since the last reset: hits only, unless a notice is named."""
-    return safeops.diagnostics.snapshot().total("normalize", condition, direction)
+    return safeops.diagnostics.snapshot().total(operator, condition, direction)
 
 
-def counts() -> tuple[int, int]:
+def counts(operator: str = "normalize") -> tuple[int, int]:
     """Hits forward and backward since the last reset; starts again from zero."""
-    both = count(direction="forward"), count(direction="backward")
+    both = tuple(count(None, direction, operator) for direction in ("forward", "backward"))
     safeops.diagnostics.reset()
     return both

@@ -15,6 +15,8 @@ import torch
 import safeops
 from safeops import _policy
 
+OPERATORS = ("normalize", "softmax", "log_softmax", "logsumexp")
+
 
 def in_subprocess(code: str, *first: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if name != "SAFEOPS_POLICY"}
@@ -42,10 +44,11 @@ def import_error(code: str, *first: str, **environment: str) -> str:
     ("text", "policies"),
     [
         ("", {}),
-        ("zero", {"normalize": "zero"}),
+        ("zero", dict.fromkeys(OPERATORS, "zero")),
         ("normalize=nan", {"normalize": "nan"}),
-        ("zero,normalize=nan", {"normalize": "nan"}),
-        (" normalize = nan , zero ", {"normalize": "nan"}),
+        ("softmax=nan,log_softmax=zero", {"softmax": "nan", "log_softmax": "zero"}),
+        ("zero,normalize=nan", dict.fromkeys(OPERATORS, "zero") | {"normalize": "nan"}),
+        (" softmax = nan , zero ", dict.fromkeys(OPERATORS, "zero") | {"softmax": "nan"}),
     ],
 )
 def test_environment_is_parsed(monkeypatch, text, policies) -> None:
@@ -58,7 +61,7 @@ def test_environment_is_parsed(monkeypatch, text, policies) -> None:
     [
         ("zeros", "the default policy must be one of 'stock', 'nan', 'epsilon', 'zero', 'raise'"),
         ("normalize=ignore", "the policy of normalize must be one of"),
-        ("normalise=zero", "expected the name of an operator (normalize), got 'normalise'"),
+        ("normalise=zero", f"the name of an operator ({', '.join(OPERATORS)}), got 'normalise'"),
         ("zero,nan", "got 'nan' as a second one"),
         ("normalize=zero,normalize=nan", "got 'normalize=nan' as a second one"),
         ("zero,", "the default policy must be one of"),
@@ -95,7 +98,8 @@ def test_show_config() -> None:
         lines = dict(line.split(maxsplit=1) for line in safeops.show_config().splitlines())
     assert lines["safeops"] == safeops.__version__
     assert torch.__version__ in lines["torch"]
-    assert lines["normalize"] == "zero, eps=0.001"
+    for operator in OPERATORS:
+        assert lines[operator] == "zero, eps=0.001"
     assert "nobody chose" in safeops.show_config()
 
 

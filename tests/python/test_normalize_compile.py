@@ -226,6 +226,16 @@ def test_lazy_conjugates_in_an_inference_graph(backend: str) -> None:
         assert_same_bits(compiled, gradient(g, x, norm))
 
 
+def test_inductor_with_several_dims() -> None:
+    # Inductor prefers out= where there are no gradients, and gave it the dims one by one.
+    compiled = torch.compile(
+        lambda t: safeops.normalize(t, dim=(0, 2), policy="zero"), fullgraph=True
+    )
+    x = torch.randn(2, 3, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), F.normalize(x, dim=(0, 2)))
+
+
 def test_a_tuple_of_dims_and_defaults() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return safeops.normalize(x, dim=(0, 2)) + safeops.normalize(x)

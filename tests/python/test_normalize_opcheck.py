@@ -134,10 +134,12 @@ def test_inner_operators_for_other_orders(policy: str, p: float) -> None:
 def test_schemas_are_the_contracts() -> None:
     arguments = 'Tensor self, float p=2.0, int[1] dim=1, float? eps=None, str policy=""'
     inner = "float p, int[] dim, float eps, str policy"
-    out = "Tensor(a!)" if hasattr(torch.Tag, "out") else "()"
     contract = {
         OPS.normalize.default: f"safeops::normalize({arguments}) -> Tensor",
-        OPS.normalize.out: f"safeops::normalize.out({arguments}, *, Tensor(a!) out) -> {out}",
+        OPS.normalize.out: (
+            f"safeops::normalize.out({arguments.replace('Tensor self', 'Tensor input')}, *, "
+            "Tensor(a!) out) -> ()"
+        ),
         OPS._normalize_forward.default: (
             f"safeops::_normalize_forward(Tensor self, {inner}) -> (Tensor out, Tensor norm)"
         ),

@@ -217,7 +217,12 @@ def test_tasks_do_not_see_the_scopes_of_others() -> None:
         ({"default": len}, "the default policy must be one of .* got <built-in"),
         ({"normalize": "Zero"}, "the policy of normalize must be one of .* got 'Zero'"),
         ({"normalize": None}, "the policy of normalize must be one of .* got None"),
-        ({"default": "zero", "normalise": "nan"}, r"an operator \(normalize\), got 'normalise'"),
+        ({"softmax": "Zero"}, "the policy of softmax must be one of .* got 'Zero'"),
+        ({"softmin": "zero"}, r"an operator \(.*logsumexp\), got 'softmin'"),
+        (
+            {"default": "zero", "normalise": "nan"},
+            r"an operator \(normalize, .*got 'normalise'",
+        ),
     ],
 )
 def test_bad_policies_are_refused(choose, arguments, sentence) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import math
+import operator
 import re
 import subprocess
 import sys
@@ -17,15 +19,17 @@ import torch
 import safeops
 from reference import forward_bound
 from samples import POLICIES, count
+from softmax_reference import gradient_ulps_allowed, ulps_allowed
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-def table(first_column: str) -> dict[str, list[str]]:
+def table(header: str) -> dict[str, list[str]]:
     """Cells by the name in their first column, of the table whose header begins so."""
-    (text,) = re.findall(rf"^\| ?{first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    start = re.escape(f"| {header} |".replace("|  |", "| |"))
+    (text,) = re.findall(rf"^{start}.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     return {row[0].strip("`"): row[1:] for row in rows}
 
@@ -34,8 +38,11 @@ def codes(cell: str) -> list[str]:
     return re.findall(r"`([^`]*)`", cell)
 
 
-POLICY_TABLE = table("policy")
+POLICY_TABLE = table("policy | value")
+SOFTMAX_TABLE = table("policy | softmax")
+OPERATOR_TABLE = table("operator")
 ACCURACY_TABLE = table("")
+SOFTMAX_ACCURACY_TABLE = table("value or gradient")
 COMMAND_TABLE = table("command")
 
 
@@ -45,6 +52,8 @@ def evaluate(cell: str, **names: Any) -> Any:
         "NaN": math.nan,
         "SingularityError": safeops.SingularityError,
         "ValueError": ValueError,
+        "inf": math.inf,
+        "log": math.log,
         "log2": math.log2,
     }
     return eval(code, known, names)
@@ -138,9 +147,61 @@ def test_policy_table_default_eps(dtype: torch.dtype, policy: str) -> None:
     assert count() == 1
 
 
-def test_policy_table_has_every_policy() -> None:
-    assert tuple(POLICY_TABLE) == POLICIES
-    assert all(len(codes(cell)) >= 1 for cells in POLICY_TABLE.values() for cell in cells)
+@pytest.mark.parametrize("where", [None, torch.zeros(3, dtype=torch.bool)], ids=["all", "none"])
+@pytest.mark.parametrize("column", ["softmax", "log_softmax", "logsumexp"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_softmax_table_at_an_empty_row(
+    policy: str, column: str, where: torch.Tensor | None
+) -> None:
+    *values, slope = SOFTMAX_TABLE[policy]
+    expected = evaluate(values[["softmax", "log_softmax", "logsumexp"].index(column)], eps=0.125)
+    expected_slope = evaluate(slope)
+    x = torch.full((1, 3), -math.inf, requires_grad=True)
+    arguments = {"where": where, "policy": policy}
+    if column != "logsumexp":
+        arguments["eps"] = 0.125
+    function = getattr(safeops, column)
+    if policy == "raise":
+        assert (expected, expected_slope) == (safeops.SingularityError, ValueError)
+        with pytest.raises(expected):
+            function(x, -1, **arguments)
+    else:
+        y = function(x, -1, **arguments)
+        y.sum().backward()
+        masked_log = where is not None and (column, policy) == ("log_softmax", "epsilon")
+        want = torch.full_like(y, -math.inf if masked_log else expected)
+        torch.testing.assert_close(y, want, equal_nan=True)
+        want = torch.full_like(x, 0.0 if where is not None else expected_slope)
+        torch.testing.assert_close(x.grad, want, equal_nan=True)
+    assert count("empty_row", "forward", column) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_the_default_eps_of_log_softmax(dtype: torch.dtype) -> None:
+    (text,) = re.findall(r"only log_softmax under `epsilon` uses it \((.*?)\)", README)
+    single, half = (eval(code) for code in codes(text))
+    x = torch.full((1,), -math.inf, dtype=dtype)
+    want = math.log(half if dtype is torch.float16 else single)
+    y = safeops.log_softmax(x, 0, policy="epsilon")
+    torch.testing.assert_close(y, torch.tensor([want], dtype=dtype))
+
+
+def test_policy_tables_have_every_policy() -> None:
+    for cells in (POLICY_TABLE, SOFTMAX_TABLE):
+        assert tuple(cells) == POLICIES
+        assert all(len(codes(cell)) >= 1 for row in cells.values() for cell in row)
+
+
+def test_operator_table_has_every_operator() -> None:
+    text = README[README.index("| operator |") :].split("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in text.splitlines()[2:]]
+    ours = [name for cell, _ in rows for name in codes(cell)]
+    theirs = [name for _, cell in rows for name in codes(cell)]
+    functions = {name for name in safeops.__all__ if inspect.isfunction(getattr(safeops, name))}
+    assert set(ours) == functions - {"set_default_policy", "show_config"}
+    for name, swapped in zip(ours, theirs, strict=True):
+        assert operator.attrgetter(swapped.removeprefix("torch."))(torch).__name__ == name
+    assert len(OPERATOR_TABLE) == 3
 
 
 @pytest.mark.parametrize(("line", "p"), [("value, p = 2", 2.0), ("value, other p", 3.0)])
@@ -155,6 +216,18 @@ def test_accuracy_table_has_the_bounds_of_the_tests(line: str, p: float) -> None
             for length in (1, 3, 1000):
                 counted = length * (2 if p == 2 and dtype.is_complex else 1)
                 assert evaluate(cell, N=counted) == pytest.approx(forward_bound(dtype, p, length))
+
+
+@pytest.mark.parametrize("line", ["softmax, log_softmax", "logsumexp", "gradient"])
+def test_softmax_accuracy_table_has_the_bounds_of_the_tests(line: str) -> None:
+    columns = ((torch.float16, torch.bfloat16), (torch.float32,), (torch.float64,))
+    for cell, dtypes in zip(SOFTMAX_ACCURACY_TABLE[line], columns, strict=True):
+        for dtype in dtypes:
+            if line == "gradient":
+                assert evaluate(cell) == gradient_ulps_allowed(dtype)
+            else:
+                for name in line.split(", "):
+                    assert evaluate(cell) == ulps_allowed(name, dtype)
 
 
 def stripped(text: str) -> str:
@@ -188,6 +261,13 @@ def test_links_and_test_files_exist(page: str) -> None:
         assert ((ROOT / page).parent / link).exists(), link
     for name in re.findall(r"`(\w+_test\.cc|test_\w+\.py)`", text):
         assert list((ROOT / "tests").glob(f"*/{name}")), name
+
+
+@pytest.mark.parametrize("module", [safeops._softmax, safeops.nn], ids=["functions", "modules"])
+def test_examples_of_docstrings(module: Any) -> None:
+    names = {"safeops": safeops, "torch": torch}
+    result = doctest.testmod(module, extraglobs=names)
+    assert result.failed == 0 and result.attempted >= 3
 
 
 def test_every_invariant_names_its_tests() -> None:

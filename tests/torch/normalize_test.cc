@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "safeops/safeops.h"
+#include "torch/interface.h"
 
 namespace safeops {
 namespace {
@@ -21,14 +21,6 @@ using at::Tensor;
 using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr Policy kAllPolicies[] = {Policy::stock, Policy::nan, Policy::epsilon, Policy::zero,
-                                   Policy::raise};
-
-/// Same dtype, shape and values; NaN equals NaN.
-bool same(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         at::allclose(a, b, 0, 0, /*equal_nan=*/true);
-}
 
 Tensor healthy_and_zero_row() { return at::tensor({3.0, 4.0, 0.0, 0.0}).view({2, 2}); }
 Tensor gradient_of_ones() { return at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2}); }
@@ -40,29 +32,6 @@ Tensor gradient_of(const Tensor& x, const Tensor& g, std::optional<Policy> polic
   normalize(leaf, 2, 1, eps, policy).backward(g);
   return leaf.grad();
 }
-
-template <class Error, class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what_without_backtrace();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
-
-class Interface : public ::testing::Test {
- protected:
-  void SetUp() override { fresh(); }
-  void TearDown() override { fresh(); }
-
- private:
-  static void fresh() {
-    diagnostics::set_level(1);
-    diagnostics::reset();
-  }
-};
 
 using Normalize = Interface;
 using NormalizeOut = Interface;

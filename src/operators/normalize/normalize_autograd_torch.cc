@@ -7,13 +7,12 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/sgn.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/library.h>
 
 #include <cmath>
 
 #include "operators/normalize/normalize_torch.h"
-#include "torch/out_variant.h"
+#include "torch/out_kernels.h"
 #include "torch/row_autograd.h"
 
 namespace safeops {
@@ -30,18 +29,13 @@ Tensor row_inner(const Tensor& a, const Tensor& b, const Dims& dims) {
   return at::real((at::conj_physical(a) * b).sum(dims, /*keepdim=*/true));
 }
 
-// factor * u where the row is singular, 0 elsewhere. A linear map of u also for NaN and infinity: a
-// constant would have the derivative 0.
-Tensor singular_multiple(const Tensor& u, const Tensor& singular, double factor) {
-  const Tensor regular = singular.logical_not();
-  return (u.masked_fill(regular, 0) * factor).masked_fill(regular, 0);
-}
-
 // x, n and y = x / n with singular rows taken out of the arithmetic before it starts: 0, 1 and 0
 // there.
 struct MaskedRows {
   Tensor singular, y, n;
 };
+
+using Saved = std::array<Tensor, 2>;  // x and n
 
 struct Attributes {
   double p = 2, eps = 0;
@@ -60,9 +54,9 @@ struct Attributes {
   void each(const F& f) const {
     f(p), f(eps), f(dim), f(policy);
   }
-  template <class Handle>
-  Tensor call(const Handle& handle, const Tensor& grad, const Tensor& x, const Tensor& n) const {
-    return handle.call(grad, x, n, p, dim, eps, policy);
+  template <class F>
+  Tensor pass(const F& f, const Tensor& grad, const Saved& saved) const {
+    return f(grad, saved[0], saved[1], p, dim, eps, policy);
   }
 };
 
@@ -93,7 +87,7 @@ Tensor slope(const Tensor& y, const Attributes& attributes) {
 
 // The rows of u at singular points: u / eps, NaN or nothing.
 Tensor singular_part(const Tensor& u, const Tensor& singular, const Attributes& attributes) {
-  switch (checked_policy(attributes.policy)) {
+  switch (checked_policy(Operator::normalize, attributes.policy)) {
     case Policy::stock:
     case Policy::epsilon:
       return singular_multiple(u, singular, 1 / attributes.eps);
@@ -109,33 +103,38 @@ Tensor singular_part(const Tensor& u, const Tensor& singular, const Attributes& 
 struct NormalizeRoom {
   static constexpr const char* kForwardName = "SafeopsNormalizeBackward";
   static constexpr const char* kBackwardName = "SafeopsNormalizeBackwardBackward";
+  // Not y, so that y may be changed in place afterwards, as with torch's own operator.
+  static constexpr std::array kSaves = {Saves::input, Saves::row_value};
+  static constexpr std::size_t kDifferentiable = 2;
   using Attributes = safeops::Attributes;
 
   static const auto& forward_operator() { return normalize_forward_operator(); }
   static const auto& backward_operator() { return normalize_backward_operator(); }
 
   // (g - w <y, g>) / n
-  static Tensor backward_formula(const Tensor& g, const Tensor& x, const Tensor& n,
+  static Tensor backward_formula(const Tensor& g, const Saved& saved,
                                  const Attributes& attributes) {
+    const auto& [x, n] = saved;
     const MaskedRows rows = mask(x, n, attributes);
     const Tensor regular = g.masked_fill(rows.singular, 0);
     const Tensor along = row_inner(rows.y, regular, attributes.dim);
     Tensor gradient = (regular - slope(rows.y, attributes) * along) / rows.n;
     const Tensor rest = singular_part(g, rows.singular, attributes);
     if (rest.defined()) gradient = gradient + rest;
-    if (checked_policy(attributes.policy) == Policy::nan)
+    if (checked_policy(Operator::normalize, attributes.policy) == Policy::nan)
       gradient = gradient + singular_multiple(x, rows.singular, kNan);
     return gradient.to(g.scalar_type());
   }
 
-  static Tensor row_gradient(const Tensor& g_n, const Tensor& x, const Tensor& n,
-                             const Attributes& attributes) {
+  static Tensor row_gradient(const Tensor& g_n, const Saved& saved, const Attributes& attributes) {
+    const auto& [x, n] = saved;
     return (g_n * slope(mask(x, n, attributes).y, attributes)).to(x.scalar_type());
   }
 
   // dy = (t - y <w, t>) / n and dn = <w, t>
-  static std::tuple<Tensor, Tensor> tangents(const Tensor& t, const Tensor& x, const Tensor& n,
-                                             const Attributes& attributes) {
+  static std::array<Tensor, 2> tangents(const Tensor& t, const Saved& saved,
+                                        const Attributes& attributes) {
+    const auto& [x, n] = saved;
     const MaskedRows rows = mask(x, n, attributes);
     const Tensor regular = t.masked_fill(rows.singular, 0);
     const Tensor n_tangent = row_inner(slope(rows.y, attributes), regular, attributes.dim);
@@ -150,15 +149,16 @@ using NormalizeAutograd = RowAutograd<NormalizeRoom>;
 
 std::tuple<Tensor, Tensor> forward_autograd(c10::DispatchKeySet keys, const Tensor& self, double p,
                                             IntArrayRef dim, double eps, std::string_view policy) {
-  const Dims dims = reduced_dims(self, dim);
-  return NormalizeAutograd::forward(keys, self, p, IntArrayRef(dims), eps, policy);
+  const Dims dims = reduced_dims(Operator::normalize, self, dim);
+  return NormalizeAutograd::forward(keys, Attributes(p, dims, eps, policy), Tensor(), self, p, dims,
+                                    eps, policy);
 }
 
 Tensor backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Tensor& self,
                          const Tensor& norm, double p, IntArrayRef dim, double eps,
                          std::string_view policy) {
-  const Dims dims = reduced_dims(self, dim);
-  return NormalizeAutograd::backward(keys, grad, self, norm, p, IntArrayRef(dims), eps, policy);
+  const Dims dims = reduced_dims(Operator::normalize, self, dim);
+  return NormalizeAutograd::backward(keys, Attributes(p, dims, eps, policy), grad, {self, norm});
 }
 
 Tensor normalize_autograd(c10::DispatchKeySet keys, const Tensor& self, double p, IntArrayRef dim,
@@ -174,33 +174,7 @@ Tensor normalize_autograd(c10::DispatchKeySet keys, const Tensor& self, double p
                                          policy);
 }
 
-OutResult normalize_out_autograd(c10::DispatchKeySet keys, const Tensor& self, double p,
-                                 IntArrayRef dim, std::optional<double> eps,
-                                 std::string_view policy, Tensor& out) {
-  TORCH_CHECK(
-      !torch::autograd::compute_requires_grad(self, out) && !has_tangent(self) && !has_tangent(out),
-      "safeops::normalize: functions with out=... arguments don't support automatic "
-      "differentiation, but one "
-      "of the arguments requires grad; leave out= away or call it under torch.no_grad()");
-  const at::AutoDispatchBelowAutograd below;
-  normalize_out_operator().redispatch(keys & c10::after_autograd_keyset, self, p, dim, eps, policy,
-                                      out);
-  return out_result(out);
-}
-
-// The kernel writes through raw pointers; without this a saved `out` would be changed behind
-// autograd's back.
-OutResult normalize_out_counting(c10::DispatchKeySet keys, const Tensor& self, double p,
-                                 IntArrayRef dim, std::optional<double> eps,
-                                 std::string_view policy, Tensor& out) {
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    normalize_out_operator().redispatch(keys & c10::after_ADInplaceOrView_keyset, self, p, dim, eps,
-                                        policy, out);
-  }
-  torch::autograd::increment_version(out);
-  return out_result(out);
-}
+using Out = OutKernels<normalize_out_operator, NormalizeOut>;
 
 // As torch's own list for CUDA: the norm is taken, and the result stays, in float32.
 Tensor normalize_autocast_cuda(const Tensor& self, double p, IntArrayRef dim,
@@ -214,14 +188,18 @@ Tensor normalize_autocast_cuda(const Tensor& self, double p, IntArrayRef dim,
 
 TORCH_LIBRARY_IMPL(safeops, Autograd, library) {
   library.impl("normalize", normalize_autograd);
-  library.impl("normalize.out", normalize_out_autograd);
+  library.impl("normalize.out", Out::autograd);
   library.impl("_normalize_forward", forward_autograd);
   library.impl("_normalize_backward", backward_autograd);
 }
 
 TORCH_LIBRARY_IMPL(safeops, ADInplaceOrView, library) {
-  library.impl("normalize.out", normalize_out_counting);
+  library.impl("normalize.out", Out::counting);
 }
+
+TORCH_LIBRARY_IMPL(safeops, Conjugate, library) { library.impl("normalize.out", Out::lazy); }
+
+TORCH_LIBRARY_IMPL(safeops, Negative, library) { library.impl("normalize.out", Out::lazy); }
 
 TORCH_LIBRARY_IMPL(safeops, AutocastCUDA, library) {
   library.impl("normalize", normalize_autocast_cuda);

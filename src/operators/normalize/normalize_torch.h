@@ -1,17 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <tuple>
-#include <vector>
 
-#include "core/resolution.h"
-#include "torch/out_variant.h"
+#include "torch/checks.h"
+#include "torch/operator_handle.h"
 
 namespace safeops {
 
@@ -25,8 +21,8 @@ using NormalizeForward = std::tuple<Tensor, Tensor>(const Tensor&, double, at::I
 using NormalizeBackward = Tensor(const Tensor&, const Tensor&, const Tensor&, double,
                                  at::IntArrayRef, double, std::string_view);
 
-using NormalizeOut = OutResult(const Tensor&, double, at::IntArrayRef, std::optional<double>,
-                               std::string_view, Tensor&);
+using NormalizeOut = void(const Tensor&, double, at::IntArrayRef, std::optional<double>,
+                          std::string_view, Tensor&);
 
 const c10::TypedOperatorHandle<Normalize>& normalize_operator();
 const c10::TypedOperatorHandle<NormalizeOut>& normalize_out_operator();
@@ -41,11 +37,5 @@ double checked_eps(const Tensor& self, double p, at::IntArrayRef dim, std::optio
 
 /// The storage type of the elements, for complex tensors that of their parts; refuses other dtypes.
 Element element_type(const Tensor& self);
-
-/// "" is nobody's choice and means stock.
-Policy checked_policy(std::string_view policy);
-
-/// The dims as non-negative numbers; an empty list means all of them, as for torch's norm.
-std::vector<std::int64_t> reduced_dims(const Tensor& self, at::IntArrayRef dim);
 
 }  // namespace safeops

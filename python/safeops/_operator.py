@@ -1,0 +1,93 @@
+"""What the functions of all operators share: policy, accounting, compiled code, overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+from torch.overrides import handle_torch_function
+
+from safeops import _call_lines, _compiled_scope, _policy
+from safeops._library import hit_epoch
+
+
+class Operator:
+    """An operator of the library, called as its Python function calls it.
+
+    Args:
+        name: its name in ``torch.ops.safeops``, in scopes and in counters.
+        stock_gradient: says what PyTorch's gradient at a singular row is, from the eps of the call.
+        takes_eps: its arguments end with eps and policy; otherwise with policy alone.
+    """
+
+    def __init__(
+        self, name: str, stock_gradient: Callable[[float | None], str], takes_eps: bool = True
+    ) -> None:
+        overloads = getattr(torch.ops.safeops, name)
+        self.name = name
+        self._functional = overloads.default
+        self._into_out = overloads.out
+        self._stock_gradient = stock_gradient
+        self._takes_eps = takes_eps
+
+    def run(
+        self,
+        leading: tuple[Any, ...],
+        eps: float | None,
+        policy: str | None,
+        out: Tensor | None,
+    ) -> Tensor:
+        """Calls the operator with `leading`, then with what is in force of eps and policy."""
+        if policy == "":
+            _policy.check_policy(policy, f"safeops.{self.name}: policy")
+        compiling = is_dynamo_compiling()
+        if compiling:
+            policy = getattr(_compiled_scope, self.name) if policy is None else policy
+            eps = _compiled_scope.eps if eps is None else eps
+        elif policy is None or eps is None:
+            scope_policy, scope_eps = _policy.resolve(self.name)
+            policy = scope_policy if policy is None else policy
+            eps = scope_eps if eps is None else eps
+
+        # By position: torch takes half a microsecond longer to sort arguments given by name.
+        arguments = (*leading, eps, policy) if self._takes_eps else (*leading, policy)
+        if compiling:
+            return self._functional(*arguments) if out is None else self._fill(out, arguments)
+        epoch = hit_epoch.value
+        try:
+            result = self._functional(*arguments) if out is None else self._fill(out, arguments)
+        except Exception as error:
+            singularity = _call_lines.note_failed_call(epoch, error)
+            if singularity is None:
+                raise
+            raise singularity from None
+        if hit_epoch.value != epoch:
+            _call_lines.note_hit(epoch, policy, self._stock_gradient(eps))
+        return result
+
+    def _fill(self, out: Tensor, arguments: tuple[Any, ...]) -> Tensor:
+        # Returns nothing: compiled graphs refuse what is returned and is an argument.
+        self._into_out(*arguments, out=out)
+        return out
+
+
+def hand_over(
+    function: Callable[..., Tensor],
+    tensors: dict[str, Tensor | None],
+    *arguments: Any,
+    **keywords: Any,
+) -> Tensor:
+    """Lets a tensor subclass or a torch function mode answer the call, but no nested tensor."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Tensor) and tensor.is_nested:
+            raise NotImplementedError(
+                f"safeops.{function.__name__}: {name} must be a dense tensor, got a nested one; "
+                f"convert it first, for example with {name}.to_padded_tensor(0.0)"
+            )
+    result: Tensor = handle_torch_function(
+        function, tuple(tensors.values()), *arguments, **keywords
+    )
+    return result

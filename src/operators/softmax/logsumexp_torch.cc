@@ -1,0 +1,155 @@
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logical_not.h>
+#include <ATen/ops/logsumexp.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "operators/softmax/softmax_torch.h"
+#include "torch/outcome.h"
+
+namespace safeops {
+
+using at::IntArrayRef;
+using Dims = std::vector<std::int64_t>;
+
+namespace {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+}  // namespace
+
+Tensor finished_logsumexp(const Tensor& lse, const Dims& dims, bool keepdim, at::ScalarType dtype) {
+  const Tensor result = lse.to(dtype);
+  return keepdim ? result : result.squeeze(dims);
+}
+
+Tensor complex_logsumexp(const Tensor& self, const Dims& dims, bool keepdim,
+                         const OptionalTensor& where) {
+  const Tensor mask = expanded(where, self);
+  // torch takes an empty list as none, not as all; of a 0-d tensor it takes [0].
+  return at::logsumexp(mask.defined() ? self.masked_fill(mask.logical_not(), -kInfinity) : self,
+                       dims.empty() ? Dims{0} : dims, keepdim);
+}
+
+namespace {
+
+// float64, with the reduced dims kept as size 1; counts hits.
+Tensor computed(const Tensor& self, const Dims& dims, const OptionalTensor& where, Policy policy) {
+  Tensor lse = empty_row_value(self, dims);
+  if (self.numel() == 0) lse.fill_(-kInfinity);  // log of the sum of nothing; no kernel runs
+  RowArguments arguments;
+  arguments.save = lse.mutable_data_ptr<double>();
+  run_softmax({SoftmaxKind::logsumexp, Direction::forward, policy, 0},
+              {{self}, Tensor(), expanded(where, self)}, self, dims, arguments);
+  return lse;
+}
+
+Tensor logsumexp_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
+                     std::string_view policy) {
+  const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
+  const Tensor x = self.to(logsumexp_dtype(self));
+  if (x.is_complex()) return complex_logsumexp(x, dims, keepdim, where);
+  const Policy chosen = checked_policy(Operator::logsumexp, policy);
+  return finished_logsumexp(computed(x, dims, where, chosen), dims, keepdim, x.scalar_type());
+}
+
+void out_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
+             std::string_view policy, Tensor& out) {
+  const at::ScalarType dtype = logsumexp_dtype(self);
+  check_out(Operator::logsumexp, self, dtype, OutDtype::castable, out);
+  at::assert_no_internal_overlap(out);
+  const Tensor result = logsumexp_cpu(self, dim, keepdim, where, policy);
+  at::native::resize_output(out, result.sizes());
+  out.copy_(result);
+}
+
+// Of the inner operators, which take no complex tensors.
+Dims checked_inner(const char* direction, const Tensor& self, IntArrayRef dim,
+                   const OptionalTensor& where, std::string_view policy) {
+  TORCH_CHECK(element_of(self.scalar_type()) && !self.is_complex(), "safeops::_logsumexp_",
+              direction, ": self must be float16, bfloat16, float32 or float64, got ",
+              dtype_name(self.scalar_type()), "; convert it first, for example with self.float()");
+  return checked_logsumexp_dims(self, dim, where, policy);
+}
+
+Tensor forward_cpu(const Tensor& self, IntArrayRef dim, const OptionalTensor& where,
+                   std::string_view policy) {
+  const Dims dims = checked_inner("forward", self, dim, where, policy);
+  return computed(self, dims, where, checked_policy(Operator::logsumexp, policy));
+}
+
+Dims checked_backward(const Tensor& grad, const Tensor& self, const Tensor& lse,
+                      const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
+  Dims dims = checked_inner("backward", self, dim, where, policy);
+  for (const auto& [value, argument] : {std::pair(&grad, "grad"), std::pair(&lse, "lse")}) {
+    TORCH_CHECK(is_row_value(*value, self, dims), "safeops::_logsumexp_backward: ", argument,
+                " must be float64 and of the shape of lse, got ", value->sym_sizes(), " of ",
+                dtype_name(value->scalar_type()),
+                "; pass what _logsumexp_forward returned and its gradient");
+  }
+  return dims;
+}
+
+// Contiguous whatever the strides of the input.
+Tensor empty_gradient(const Tensor& self) {
+  return at::empty_symint(self.sym_sizes(), self.options().memory_format(std::nullopt));
+}
+
+Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& lse,
+                    const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
+  const Dims dims = checked_backward(grad, self, lse, where, dim, policy);
+  const Tensor values = lse.contiguous(), row_gradients = grad.contiguous();
+  Tensor gradient = empty_gradient(self);
+  RowArguments arguments;
+  arguments.saved = values.const_data_ptr<double>();
+  arguments.row_gradient = row_gradients.const_data_ptr<double>();
+  run_softmax(
+      {SoftmaxKind::logsumexp, Direction::backward, checked_policy(Operator::logsumexp, policy), 0},
+      {{self}, gradient, expanded(where, self)}, self, dims, arguments);
+  return gradient;
+}
+
+Tensor logsumexp_meta(const Tensor& self, IntArrayRef dim, bool keepdim,
+                      const OptionalTensor& where, std::string_view policy) {
+  const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
+  const at::ScalarType dtype = logsumexp_dtype(self);
+  if (self.is_complex()) return complex_logsumexp(self, dims, keepdim, where);
+  return finished_logsumexp(empty_row_value(self, dims), dims, keepdim, dtype);
+}
+
+void out_meta(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
+              std::string_view policy, Tensor& out) {
+  check_out(Operator::logsumexp, self, logsumexp_dtype(self), OutDtype::castable, out);
+  const Tensor result = logsumexp_meta(self, dim, keepdim, where, policy);
+  at::native::resize_output_symint(out, result.sym_sizes());
+}
+
+Tensor forward_meta(const Tensor& self, IntArrayRef dim, const OptionalTensor& where,
+                    std::string_view policy) {
+  return empty_row_value(self, checked_inner("forward", self, dim, where, policy));
+}
+
+Tensor backward_meta(const Tensor& grad, const Tensor& self, const Tensor& lse,
+                     const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
+  checked_backward(grad, self, lse, where, dim, policy);
+  return empty_gradient(self);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(safeops, CPU, library) {
+  library.impl("logsumexp", logsumexp_cpu);
+  library.impl("logsumexp.out", out_cpu);
+  library.impl("_logsumexp_forward", forward_cpu);
+  library.impl("_logsumexp_backward", backward_cpu);
+}
+
+TORCH_LIBRARY_IMPL(safeops, Meta, library) {
+  library.impl("logsumexp", logsumexp_meta);
+  library.impl("logsumexp.out", out_meta);
+  library.impl("_logsumexp_forward", forward_meta);
+  library.impl("_logsumexp_backward", backward_meta);
+}
+
+}  // namespace safeops
