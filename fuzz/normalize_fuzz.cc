@@ -2,39 +2,17 @@
 // and gradients within their bounds, hits exactly, and no bit of a regular row changed by a policy.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bytes.h"
 #include "cases/normalize_check.h"
 #include "core/simd_target.h"
 
 namespace safeops::cases {
 namespace {
-
-/// The input of one run, read front to back; zeros follow its end.
-class Bytes {
- public:
-  Bytes(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-
-  std::size_t below(std::size_t bound) { return next() % bound; }
-  std::uint64_t word(std::size_t bytes) {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) value |= std::uint64_t{next()} << (8 * i);
-    return value;
-  }
-  bool empty() const { return at_ >= size_; }
-
- private:
-  std::uint8_t next() { return empty() ? 0 : data_[at_++]; }
-
-  const std::uint8_t* data_;
-  std::size_t size_;
-  std::size_t at_ = 0;
-};
 
 struct Input {
   Rows x, g;
@@ -42,21 +20,6 @@ struct Input {
   Policy policy = Policy::stock;
   std::optional<double> eps;
 };
-
-/// Elements past the end of the input repeat what was read, so that few bytes reach long rows.
-Rows read_rows(Bytes& bytes, Element element, std::size_t rows, std::size_t length) {
-  Rows result(element, rows, length);
-  std::size_t read = 0;
-  for (std::size_t i = 0; i < result.bits.size(); ++i) {
-    if (!bytes.empty()) {
-      result.bits[i] = bytes.word(format(element).bytes);
-      ++read;
-    } else if (read != 0) {
-      result.bits[i] = result.bits[i % read];
-    }
-  }
-  return result;
-}
 
 /// How the call names its eps. A norm often equals the first magnitude, and equality is where a
 /// threshold can err.
@@ -105,11 +68,6 @@ Input read(Bytes& bytes) {
       input.g.bits.begin() + static_cast<std::ptrdiff_t>(turn % input.g.bits.size());
   std::rotate(input.g.bits.begin(), middle, input.g.bits.end());
   return input;
-}
-
-[[noreturn]] void stop(const std::string& where, const std::string& what) {
-  std::fprintf(stderr, "%s: %s\n", where.c_str(), what.c_str());
-  std::abort();
 }
 
 bool same(const Outcome& a, const Outcome& b) {

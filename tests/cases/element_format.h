@@ -126,32 +126,35 @@ inline double rounded(Element element, double value) {
 }
 
 /// Distance between neighbouring values of the format around `exact`.
-inline Wide ulp(Element element, const Wide& exact) {
+template <Number N>
+N ulp(Element element, const N& exact) {
   const Format f = format(element);
-  const long exponent =
-      exact.is_zero() ? f.min_exponent : std::max<long>(exact.exponent(), f.min_exponent);
-  return power_of_two(exponent - (f.precision - 1));
+  const long leading =
+      is_zero(exact) ? f.min_exponent : std::max<long>(exponent(exact), f.min_exponent);
+  return scaled(N(1.0), leading - (f.precision - 1));
 }
 
 /// |computed - exact| in `unit`s. Infinite where one is NaN or infinite and the other is not,
 /// except that an exact value past the last rounding interval is infinity in the format.
-inline double error_in(const Wide& unit, Element element, double computed, const Wide& exact) {
+template <Number N>
+double error_in(const N& unit, Element element, double computed, const N& exact) {
   constexpr double wrong = std::numeric_limits<double>::infinity();
-  if (exact.is_nan() || std::isnan(computed))
-    return exact.is_nan() && std::isnan(computed) ? 0 : wrong;
-  if (exact.is_infinite())
-    return std::isinf(computed) && std::signbit(computed) == exact.is_negative() ? 0 : wrong;
-  if (!std::isinf(computed)) return (abs(Wide(computed) - exact) / unit).to_double();
+  if (is_nan(exact) || std::isnan(computed))
+    return is_nan(exact) && std::isnan(computed) ? 0 : wrong;
+  if (is_infinite(exact))
+    return std::isinf(computed) && std::signbit(computed) == is_negative(exact) ? 0 : wrong;
+  if (!std::isinf(computed)) return to_double(abs(N(computed) - exact) / unit);
   // An infinity stands for every number from half an ulp above the largest on.
   const Format f = format(element);
-  const Wide past = power_of_two(f.max_exponent + 1) - power_of_two(f.max_exponent - f.precision);
-  const Wide distance = std::signbit(computed) ? past + exact : past - exact;
-  return distance <= 0.0 ? 0 : (distance / unit).to_double();
+  const N past = scaled(N(1.0), f.max_exponent + 1) - scaled(N(1.0), f.max_exponent - f.precision);
+  const N distance = std::signbit(computed) ? past + exact : past - exact;
+  return distance <= N(0.0) ? 0 : to_double(distance / unit);
 }
 
 /// Error in ulp of the format at `exact`.
-inline double error_in_ulp(Element element, double computed, const Wide& exact) {
-  if (exact.is_nan() || exact.is_infinite()) return error_in(1.0, element, computed, exact);
+template <Number N>
+double error_in_ulp(Element element, double computed, const N& exact) {
+  if (is_nan(exact) || is_infinite(exact)) return error_in(N(1.0), element, computed, exact);
   return error_in(ulp(element, exact), element, computed, exact);
 }
 

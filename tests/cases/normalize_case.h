@@ -7,27 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "cases/rows.h"
+#include "cases/outcome.h"
 #include "operators/normalize/normalize.h"
 
 namespace safeops::cases {
 
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-inline constexpr Policy kAllPolicies[] = {Policy::stock, Policy::nan, Policy::epsilon, Policy::zero,
-                                          Policy::raise};
 inline constexpr double kStockEps = 1e-12;
-
-/// A norm of this value is never saved in this form.
-inline constexpr double kNeverSaved = -1.5;
-
-/// The kernels that compute the same thing.
-enum class Road {
-  dispatched,  ///< the SIMD kernels, on the target in use
-  plain,       ///< the scalar program
-  any,         ///< the scalar kernel for every p
-};
 
 /// How a call is made. Nothing of it but `p`, `complex` and `policy` may show in the result of a
 /// row.
@@ -41,13 +26,6 @@ struct Trial {
   bool inspect = false;   ///< no output
   bool save = true;
   Executor* executor = nullptr;  ///< null: SerialExecutor
-};
-
-struct Outcome {
-  Rows values;  ///< what the output rows hold
-  std::vector<double> saved;
-  Hits hits;
-  std::size_t disturbed = 0;  ///< bytes changed that the call does not own
 };
 
 inline NormOrder order_of(double p) {
@@ -76,13 +54,6 @@ inline void launch(const RowArguments& arguments, const Trial& trial, bool backw
       return backward ? normalize_backward_any(arguments, trial.p, trial.complex, executor, hits)
                       : normalize_forward_any(arguments, trial.p, trial.complex, executor, hits);
   }
-}
-
-/// What output rows hold before a call: a value that no kernel has a reason to write.
-inline Rows untouched(const Rows& like) {
-  Rows rows(like.element, like.rows, like.length);
-  std::fill(rows.bits.begin(), rows.bits.end(), encode(like.element, 123.0));
-  return rows;
 }
 
 inline Outcome forward(const Rows& x, const Trial& trial) {

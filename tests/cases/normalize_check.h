@@ -7,89 +7,19 @@
 #include <vector>
 
 #include "cases/normalize_oracle.h"
+#include "cases/report.h"
 
 namespace safeops::cases {
 
-/// What a comparison with the oracle found. `failure` names the first thing that is wrong and the
-/// input that shows it.
-struct Report {
-  std::string failure;
-  double worst = 0;  ///< largest error in ulp among the elements that have a bound
-  std::string witness;
-  std::size_t elements = 0;
-
-  bool good() const { return failure.empty(); }
-  void fail(const std::string& what) {
-    if (failure.empty()) failure = what;
-  }
-  void merge(const Report& other) {
-    if (!other.good()) fail(other.failure);
-    elements += other.elements;
-    if (other.worst > worst) {
-      worst = other.worst;
-      witness = other.witness;
-    }
-  }
-};
-
-namespace detail {
-
-inline std::string text(double value) {
-  char buffer[48];
-  std::snprintf(buffer, sizeof buffer, "%a (%.9g)", value, value);
-  return buffer;
-}
-
 inline std::string spelled(const Trial& trial) {
-  static const char* const kRoads[] = {"dispatched", "plain", "any"};
   return "p=" + std::to_string(trial.p) + (trial.complex ? " complex" : "") +
-         " road=" + kRoads[static_cast<int>(trial.road)] +
+         " road=" + kRoadNames[static_cast<int>(trial.road)] +
          " threshold=" + text(trial.policy.threshold) + " floor=" + text(trial.policy.floor) +
          (trial.policy.fills ? " fill=" + text(trial.policy.fill) : "") +
          (trial.input.kind == RowLayout::Kind::side_by_side ? " side_by_side" : " contiguous");
 }
 
-inline std::string place(std::size_t row, std::size_t i) {
-  return "row " + std::to_string(row) + " element " + std::to_string(i);
-}
-
-/// Compares one element and remembers the worst.
-class Measure {
- public:
-  /// `second` is what the call had beside `input`, if anything.
-  Measure(Report& report, const Rows& input, const Trial& trial, const Rows* second = nullptr)
-      : report_(report), input_(input), trial_(trial), second_(second) {}
-
-  void operator()(std::size_t row, std::size_t i, double computed, const Wide& exact,
-                  const Wide& unit, double bound) {
-    const double error = error_in(unit, input_.element, computed, exact);
-    ++report_.elements;
-    if (error > report_.worst && !std::isinf(error)) {
-      report_.worst = error;
-      report_.witness = place(row, i) + " of " + describe(input_, row);
-    }
-    if (error <= bound) return;
-    wrong(row, i, computed,
-          text(exact.to_double()) + ", " + std::to_string(error) + " ulp off, " +
-              std::to_string(bound) + " allowed");
-  }
-
-  void wrong(std::size_t row, std::size_t i, double computed, const std::string& expected) {
-    report_.fail(place(row, i) + ": got " + text(computed) + ", expected " + expected + "; " +
-                 spelled(trial_) + "; " + operand(input_, row, i) +
-                 (second_ == nullptr ? "" : " beside " + operand(*second_, row, i)));
-  }
-
- private:
-  static std::string operand(const Rows& rows, std::size_t row, std::size_t i) {
-    return describe(rows, row) + " with " + text(rows.at(row, i)) + " there";
-  }
-
-  Report& report_;
-  const Rows& input_;
-  const Trial& trial_;
-  const Rows* second_;
-};
+namespace detail {
 
 inline void check_hit(Report& report, const char* what, const Expected& expected, const Hit& hit,
                       const Trial& trial) {
@@ -149,7 +79,7 @@ inline bool is_singular(RowClass row_class) {
 
 inline void check_forward_row(Report& report, const Rows& x, std::size_t row, const Norm& norm,
                               RowClass row_class, const Rows& y, const Trial& trial) {
-  Measure measure(report, x, trial);
+  Measure measure(report, x.element, x, trial);
   const bool singular = is_singular(row_class);
   const double bound = forward_bound(x.element, trial.p, trial.complex, x.length);
   const Wide denominator = singular ? floored(norm, trial) : norm.value;
@@ -174,7 +104,7 @@ inline void check_forward_row(Report& report, const Rows& x, std::size_t row, co
 inline void check_backward_row(Report& report, const Rows& g, const Rows& x, std::size_t row,
                                const Norm& norm, RowClass row_class, const Rows& grad,
                                const Trial& trial) {
-  Measure measure(report, g, trial, &x);
+  Measure measure(report, g.element, g, trial, &x);
   const double bound = backward_bound(g.element, trial.p, trial.complex, g.length);
   if (!is_singular(row_class)) {
     const Wide divisor = norm.has_nan ? Wide(kNaN) : norm.value;
@@ -202,7 +132,7 @@ inline Report check_forward(const Rows& x, const Outcome& outcome, const Trial& 
   Report report;
   ExpectedHits expected;
   if (outcome.disturbed != 0)
-    report.fail("memory outside the output rows was written; " + detail::spelled(trial));
+    report.fail("memory outside the output rows was written; " + spelled(trial));
   for (std::size_t r = 0; r < x.rows; ++r) {
     const Norm norm = norm_of(x, r, trial.p, trial.complex);
     const RowClass row_class = classify(norm, trial.policy.threshold, norm_is_exact(x, trial));
@@ -224,7 +154,7 @@ inline Report check_backward(const Rows& g, const Rows& x, const Outcome& outcom
   Report report;
   ExpectedHits expected;
   if (outcome.disturbed != 0)
-    report.fail("memory outside the output rows was written; " + detail::spelled(trial));
+    report.fail("memory outside the output rows was written; " + spelled(trial));
   for (std::size_t r = 0; r < g.rows; ++r) {
     const Norm norm = norm_of(x, r, trial.p, trial.complex);
     const RowClass row_class = classify(norm, trial.policy.threshold, norm_is_exact(x, trial));

@@ -2,6 +2,8 @@
 
 #include <mpfr.h>
 
+#include <cmath>
+#include <concepts>
 #include <utility>
 
 namespace safeops::cases {
@@ -93,6 +95,14 @@ class Wide {
     mpfr_pow(a.value_, a.value_, exponent.value_, MPFR_RNDN);
     return a;
   }
+  friend Wide exp(Wide a) {
+    mpfr_exp(a.value_, a.value_, MPFR_RNDN);
+    return a;
+  }
+  friend Wide log1p(Wide a) {
+    mpfr_log1p(a.value_, a.value_, MPFR_RNDN);
+    return a;
+  }
   /// a * 2^shift, exactly.
   friend Wide scaled(Wide a, long shift) {
     mpfr_mul_2si(a.value_, a.value_, shift, MPFR_RNDN);
@@ -115,5 +125,33 @@ class Wide {
 };
 
 inline Wide power_of_two(long exponent) { return scaled(Wide(1.0), exponent); }
+
+// The same words for long double, whose 64 bits or more are wide enough to judge results of at most
+// 32 bits, and cost a tenth.
+inline long double exp(long double a) { return std::exp(a); }
+inline long double log1p(long double a) { return std::log1p(a); }
+inline long double abs(long double a) { return std::fabs(a); }
+inline long double scaled(long double a, long shift) {
+  return std::ldexp(a, static_cast<int>(shift));
+}
+inline const long double& max(const long double& a, const long double& b) { return a < b ? b : a; }
+
+inline bool is_nan(long double a) { return std::isnan(a); }
+inline bool is_infinite(long double a) { return std::isinf(a); }
+inline bool is_negative(long double a) { return std::signbit(a); }
+inline bool is_zero(long double a) { return a == 0; }
+inline long exponent(long double a) { return std::ilogb(a); }
+inline double to_double(long double a) { return static_cast<double>(a); }
+
+inline bool is_nan(const Wide& a) { return a.is_nan(); }
+inline bool is_infinite(const Wide& a) { return a.is_infinite(); }
+inline bool is_negative(const Wide& a) { return a.is_negative(); }
+inline bool is_zero(const Wide& a) { return a.is_zero(); }
+inline long exponent(const Wide& a) { return a.exponent(); }
+inline double to_double(const Wide& a) { return a.to_double(); }
+
+/// What an oracle may compute in.
+template <class N>
+concept Number = std::same_as<N, Wide> || std::same_as<N, long double>;
 
 }  // namespace safeops::cases

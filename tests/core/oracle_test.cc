@@ -72,17 +72,17 @@ TEST(Oracle, KnowsTheLimitsOfEveryFormat) {
 }
 
 TEST(Oracle, MeasuresErrorsInUnitsOfTheLastPlace) {
-  EXPECT_EQ(error_in_ulp(Element::float32, 1.0 + 0x1p-23, 1.0), 1);
+  EXPECT_EQ(error_in_ulp(Element::float32, 1.0 + 0x1p-23, Wide(1.0)), 1);
   EXPECT_EQ(error_in_ulp(Element::float32, 1.0, Wide(1.0) + power_of_two(-24)), 0.5);
   EXPECT_EQ(error_in_ulp(Element::float64, 0x1p-1074, Wide(0.0)), 1);
   EXPECT_EQ(error_in_ulp(Element::float16, 0x1p-24, power_of_two(-25)), 0.5);
-  EXPECT_EQ(error_in_ulp(Element::float16, kInfinity, 65520.0), 0);
-  EXPECT_EQ(error_in_ulp(Element::float16, kInfinity, 65504.0), 0.5);
-  EXPECT_EQ(error_in_ulp(Element::float32, kNaN, kNaN), 0);
-  EXPECT_EQ(error_in_ulp(Element::float32, kNaN, 1.0), kInfinity);
-  EXPECT_EQ(error_in_ulp(Element::float32, 1.0, kNaN), kInfinity);
-  EXPECT_EQ(error_in_ulp(Element::float32, -kInfinity, kInfinity), kInfinity);
-  EXPECT_EQ(error_in_ulp(Element::float32, largest(Element::float32), kInfinity), kInfinity);
+  EXPECT_EQ(error_in_ulp(Element::float16, kInfinity, Wide(65520.0)), 0);
+  EXPECT_EQ(error_in_ulp(Element::float16, kInfinity, Wide(65504.0)), 0.5);
+  EXPECT_EQ(error_in_ulp(Element::float32, kNaN, Wide(kNaN)), 0);
+  EXPECT_EQ(error_in_ulp(Element::float32, kNaN, Wide(1.0)), kInfinity);
+  EXPECT_EQ(error_in_ulp(Element::float32, 1.0, Wide(kNaN)), kInfinity);
+  EXPECT_EQ(error_in_ulp(Element::float32, -kInfinity, Wide(kInfinity)), kInfinity);
+  EXPECT_EQ(error_in_ulp(Element::float32, largest(Element::float32), Wide(kInfinity)), kInfinity);
 }
 
 TEST(Oracle, GivesTheNormsThatAreKnownExactly) {
