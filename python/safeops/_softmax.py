@@ -54,14 +54,14 @@ def softmax(
 
     A policy never changes a bit of any other row. Under ``stock`` and ``nan`` an empty row is NaN
     as a whole, elements that take no part included; their gradient is 0 all the same. NaN or +inf
-    among the elements that take part makes the row NaN under every policy, as in PyTorch.
+    among the elements that take part makes all of them NaN under every policy, as in PyTorch.
 
     Args:
         input: floating-point tensor of any shape and strides.
         dim: dim of a row.
         dtype: the input is converted to this first. float16 and bfloat16 to float32 without a copy.
-        where: boolean tensor that broadcasts to the shape of ``input``; it is never expanded in
-            memory. None: every element takes part.
+        where: boolean tensor that broadcasts to the shape of ``input``. None: every element takes
+            part.
         eps: accepted for the symmetry of the family: finite, not negative, and not 0 under
             ``epsilon``. The value at an empty row is 0 / eps, so no eps changes it.
         policy: ``"stock"``, ``"nan"``, ``"epsilon"``, ``"zero"`` or ``"raise"``. None means the
@@ -137,7 +137,7 @@ def log_softmax(
 
     A policy never changes a bit of any other row. At an empty row an element that takes no part is
     -inf under ``epsilon`` as well, and NaN under ``stock`` and ``nan``; its gradient is 0.
-    NaN or +inf among the elements that take part makes the row NaN under every policy.
+    NaN or +inf among the elements that take part makes all of them NaN under every policy.
 
     Args:
         input, dim, dtype, where, policy, out: as in :func:`softmax`.
@@ -253,8 +253,8 @@ def logsumexp(
             dtype; complex tensors are computed by PyTorch, without a policy.
         dim: dim or dims of a row; the empty tuple means all dims.
         keepdim: keep the dims of a row, with size 1.
-        where: boolean tensor that broadcasts to the shape of ``input``; it is never expanded in
-            memory. None: every element takes part.
+        where: boolean tensor that broadcasts to the shape of ``input``. None: every element takes
+            part.
         policy: as in :func:`softmax`.
         out: tensor that receives the result, cast to its dtype; resized if its shape differs.
 

@@ -117,12 +117,12 @@ def _logsumexp_forward(
     dim: Sequence[int],
     where: Tensor | None,
     policy: str,
-) -> tuple[Tensor, int]:
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     rank = rank_of_example(self, in_dims[0])
     batch = batch_first(self, in_dims[0], info.batch_size)
     mask = mask_first(where, in_dims[2], rank)
-    lse = _ops._logsumexp_forward.default(batch, shifted(dim, rank), mask, policy)
-    return without_filler(lse, rank), 0
+    out, lse = _ops._logsumexp_forward.default(batch, shifted(dim, rank), mask, policy)
+    return (without_filler(out, rank), without_filler(lse, rank)), (0, 0)
 
 
 @register_vmap("safeops::_logsumexp_backward", lib=registrations)

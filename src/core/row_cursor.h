@@ -19,7 +19,7 @@ inline constexpr std::size_t kShortLength = 256;
 /// at least 256 bytes (a run of one vector costs as much memory traffic as one of several), and the
 /// tile stays in the second-level cache while it can.
 constexpr std::size_t rows_of_tile(std::size_t length) {
-  const std::size_t fitting = 65536 / (length == 0 ? 1 : length) / 16 * 16;
+  const std::size_t fitting = 65536 / length / 16 * 16;
   return fitting < 32 ? 32 : fitting > 512 ? 512 : fitting;
 }
 
@@ -51,12 +51,13 @@ struct RowPointers {
   }
 };
 
-/// Walks rows in order without dividing: an odometer over the kept dims.
-template <class E, std::size_t kInputs>
+/// Walks rows in order without dividing: an odometer over the kept dims. A mask is followed only
+/// where kOperands includes it.
+template <class E, std::size_t kInputs, std::size_t kOperands = kInputs + 1>
 class RowCursor {
  public:
   RowCursor(const RowArguments& arguments, std::size_t row) : arguments_(arguments) {
-    for (std::size_t k = 0; k < kMaxOperands; ++k) offset_[k] = arguments.layout.offset(k, row);
+    for (std::size_t k = 0; k < kOperands; ++k) offset_[k] = arguments.layout.offset(k, row);
     for (std::size_t d = arguments.layout.kept_dims; d-- > 0;) {
       index_[d] = row % arguments.layout.kept_size[d];
       row /= arguments.layout.kept_size[d];
@@ -95,13 +96,13 @@ class RowCursor {
 
  private:
   void move(std::size_t dim, std::ptrdiff_t steps) {
-    for (std::size_t k = 0; k < kMaxOperands; ++k)
+    for (std::size_t k = 0; k < kOperands; ++k)
       offset_[k] += steps * arguments_.layout.operand[k].kept[dim];
   }
 
   const RowArguments& arguments_;
   std::size_t index_[kMaxKeptDims] = {};
-  std::ptrdiff_t offset_[kMaxOperands] = {};
+  std::ptrdiff_t offset_[kOperands] = {};
 };
 
 /// Adds in order, keeping what each addition rounds away (Knuth's TwoSum), so that a row of many

@@ -140,7 +140,7 @@ class PlainRow {
   const RowArguments& arguments_;
   const std::size_t row_;
   Hits& hits_;
-  const RowCursor<E, kInputs> cursor_;
+  const RowCursor<E, kInputs, kMaxOperands> cursor_;
 };
 
 }  // namespace safeops::scalar

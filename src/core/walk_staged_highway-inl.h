@@ -47,7 +47,7 @@ class StagedWalk {
   using Real = Lanes<Scalar>;
   static constexpr size_t kLanes = Real::kLanes;
   using Pointers = RowPointers<Scalar, kInputs>;
-  using Cursor = RowCursor<Scalar, kInputs>;
+  using Cursor = RowCursor<Scalar, kInputs, kMaxOperands>;
 
   HWY_INLINE StagedWalk(const RowArguments& arguments, Hits& hits)
       : arguments_(arguments), layout_(arguments.layout), hits_(hits) {}
@@ -146,12 +146,12 @@ class StagedWalk {
   // Scratch in parts of `elements`, one for each input and one for kept terms, each with a vector
   // of room behind it. Parts do not begin at a multiple of 4096 bytes from each other: a load would
   // wait for the store before it that has the same address modulo 4096.
-  HWY_INLINE Room room_for(size_t elements) const {
+  HWY_INLINE Room room_for(size_t elements, bool keeps = true) const {
     const size_t part = in_whole_vectors(elements, 16) + 16 + 2048 / sizeof(Scalar);
-    Scalar* at = static_cast<Scalar*>(thread_scratch((kInputs + 1) * part * sizeof(Scalar)));
+    Scalar* at = static_cast<Scalar*>(thread_scratch((kInputs + keeps) * part * sizeof(Scalar)));
     Room room;
     for (size_t k = 0; k < kInputs; ++k, at += part) room.input[k] = at;
-    room.kept = at;
+    room.kept = keeps ? at : nullptr;
     return room;
   }
   HWY_INLINE Room room_for_a_slice() const { return room_for(kSliceLength); }
@@ -266,7 +266,7 @@ class StagedWalk {
 
   HWY_NOINLINE void tile(const Cursor& cursor, size_t row, size_t count) const {
     const size_t length = layout_.length, pitch = in_whole_vectors(count, kLanes);
-    const Room room = room_for(length * pitch);
+    const Room room = room_for(length * pitch, /*keeps=*/false);
     for (size_t k = 0; k < kInputs; ++k) {
       for (size_t j = 0; j < length; ++j)
         stage(k, across_rows(cursor, j), count, room.input[k] + j * pitch);

@@ -84,8 +84,8 @@ void refuse_dtype(Operator op, const char* argument, const char* accepted, at::S
 }
 
 bool is_row_value(const at::Tensor& value, const at::Tensor& self,
-                  const std::vector<std::int64_t>& dims) {
-  bool fits = value.dim() == self.dim() && value.scalar_type() == at::kDouble;
+                  const std::vector<std::int64_t>& dims, at::ScalarType dtype) {
+  bool fits = value.dim() == self.dim() && value.scalar_type() == dtype;
   for (std::int64_t d = 0; fits && d < self.dim(); ++d) {
     const bool is_reduced = std::find(dims.begin(), dims.end(), d) != dims.end();
     fits = is_reduced ? value.sym_size(d) == 1 : value.sym_size(d) == self.sym_size(d);

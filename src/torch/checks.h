@@ -41,7 +41,7 @@ std::optional<Element> element_of(at::ScalarType dtype);
 
 /// True if `value` is float64 and of the shape of self with the reduced dims kept as size 1.
 bool is_row_value(const at::Tensor& value, const at::Tensor& self,
-                  const std::vector<std::int64_t>& dims);
+                  const std::vector<std::int64_t>& dims, at::ScalarType dtype = at::kDouble);
 
 /// Refuses an `out` on another device, or whose dtype cannot hold the result.
 enum class OutDtype : std::uint8_t { same, castable };

@@ -68,7 +68,7 @@ std::optional<RowLayout::Kind> kind_of(const std::vector<MergedDim>& kept, const
 bool walks(WalkableRows walkable, const RowLayout& layout) {
   // A tile holds as many columns as fit a cache beside its rows. Of longer rows, or where fewer
   // rows lie side by side, it would use a small part of every line of memory.
-  constexpr std::size_t kLongestTile = 65536, kNarrowestTile = 4;
+  constexpr std::size_t kLongestTile = 16384, kNarrowestTile = 4;
   if (layout.kind == RowLayout::Kind::contiguous || walkable == WalkableRows::any) return true;
   return walkable == WalkableRows::tiles && layout.length <= kLongestTile &&
          layout.run() >= kNarrowestTile;
@@ -185,6 +185,8 @@ bool try_run(RowOperands& operands, const ReducedDims& reduced, WalkableRows wal
   if (!layout) return false;
   const auto& [inputs, output, mask] = operands;
   arguments.layout = *layout;
+  for (Element& stored : arguments.storage.input)
+    stored = element_of(inputs.front().scalar_type()).value();
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     arguments.input[k] = inputs[k].const_data_ptr();
     arguments.storage.input[k] = element_of(inputs[k].scalar_type()).value();

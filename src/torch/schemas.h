@@ -41,7 +41,8 @@ inline constexpr const char* kSchemas[] = {
     R"(str policy="") -> Tensor)",
     R"(logsumexp.out(Tensor input, int[1] dim, bool keepdim=False, Tensor? where=None, )"
     R"(str policy="", *, Tensor(a!) out) -> ())",
-    R"(_logsumexp_forward(Tensor self, int[] dim, Tensor? where, str policy) -> Tensor lse)",
+    R"(_logsumexp_forward(Tensor self, int[] dim, Tensor? where, str policy) -> )"
+    R"((Tensor out, Tensor lse))",
     R"(_logsumexp_backward(Tensor grad, Tensor self, Tensor lse, Tensor? where, int[] dim, )"
     R"(str policy) -> Tensor)",
 };

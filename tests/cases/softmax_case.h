@@ -122,7 +122,7 @@ inline Outcome forward(const Rows& x, const SoftmaxTrial& trial) {
   outcome.saved.assign(x.rows, kNeverSaved);
   SoftmaxCall call(trial, false, x);
   call.lay_out({&trial.input, trial.in_place ? &trial.input : &trial.output});
-  call.store({x.element, Element::float32}, result);
+  call.store({x.element, x.element}, result);
   RowArguments& arguments = call.arguments;
   arguments.input[0] = trial.in_place ? output.data() : input.data();
   arguments.output = trial.inspect || !writes ? nullptr : output.data();

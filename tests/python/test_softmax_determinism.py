@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+import safeops
 import softmax_reference as reference
 from reference import widen
 from samples import LAYOUTS, REAL, assert_same_bits, counts, identifier
@@ -180,3 +181,17 @@ def test_flush_to_zero_changes_neither_bits_nor_hits(
     assert_same_bits(flushed, y)
     assert_same_bits(flushed_grad, grad)
     assert hits == counts(name) == (334, 334)
+
+
+def test_flush_to_zero_spares_subnormal_results_and_gradients_of_logsumexp() -> None:
+    x = torch.tensor([[1e-40, -INF], [0.0, 0.0]], requires_grad=True)
+    g = torch.tensor([0, 80000], dtype=torch.int32).view(torch.float32)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no flush-to-zero mode")
+    try:
+        y = safeops.logsumexp(x, 1)
+        (grad,) = torch.autograd.grad(y, x, g)
+    finally:
+        torch.set_flush_denormal(False)
+    assert y[0].item() == x[0, 0].item() > 0
+    assert grad[1].view(torch.int32).tolist() == [40000, 40000]

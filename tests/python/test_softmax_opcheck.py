@@ -154,8 +154,8 @@ def test_inner_operators_of_logsumexp(
         x = LAYOUTS[layout](dtype).detach().requires_grad_(requires_grad)
         where = some_mask(tuple(x.shape)) if masked else None
         check(OPS._logsumexp_forward.default, (x, [-1], where, "zero"))
-        lse = OPS._logsumexp_forward(x, [-1], where, "zero").detach()
-        inputs = (torch.ones_like(lse).requires_grad_(requires_grad), x, lse)
+        out, lse = (result.detach() for result in OPS._logsumexp_forward(x, [-1], where, "zero"))
+        inputs = (torch.ones_like(out).requires_grad_(requires_grad), x, lse)
         check(OPS._logsumexp_backward.default, (*inputs, where, [-1], "zero"))
 
 
@@ -166,7 +166,9 @@ def test_schemas_are_the_contracts() -> None:
     )
     sums = 'Tensor self, int[1] dim, bool keepdim=False, Tensor? where=None, str policy=""'
     contract = {
-        "_logsumexp_forward": "(Tensor self, int[] dim, Tensor? where, str policy) -> Tensor lse",
+        "_logsumexp_forward": (
+            "(Tensor self, int[] dim, Tensor? where, str policy) -> (Tensor out, Tensor lse)"
+        ),
         "_logsumexp_backward": (
             "(Tensor grad, Tensor self, Tensor lse, Tensor? where, int[] dim, str policy) -> Tensor"
         ),

@@ -204,8 +204,8 @@ def backward(name: str, g: list[float], policy: str, where: torch.Tensor | None)
     """The fused backward kernel on an empty row, next to a regular one."""
     x = torch.tensor([[-INF, -INF, -INF], [1.0, 1.0, -INF]])
     if name == "logsumexp":
-        lse = OPS._logsumexp_forward(x, [1], where, "zero")
-        grad = torch.tensor([[g[0]], [1.0]], dtype=torch.float64)
+        lse = OPS._logsumexp_forward(x, [1], where, "zero")[1]
+        grad = torch.tensor([[g[0]], [1.0]])
         safeops.diagnostics.reset()
         return OPS._logsumexp_backward(grad, x, lse, where, [1], policy)
     forward = getattr(OPS, f"_{name}_forward")

@@ -246,3 +246,25 @@ def test_tracing_counts_nothing() -> None:
             call(name, mode.from_tensor(SINGULAR))
         assert counts(name) == (0, 0)
     assert safeops.diagnostics.snapshot().records == ()
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(700.0, torch.float64), (1e16, torch.float64), (1e30, torch.float32)]
+)
+def test_derivatives_of_logsumexp_do_not_come_from_its_rounded_result(
+    size: float, dtype: torch.dtype
+) -> None:
+    x = torch.full((2,), size, dtype=dtype)
+
+    def f(t: torch.Tensor) -> torch.Tensor:
+        return safeops.logsumexp(t, 0)
+
+    assert jvp(f, (x,), (torch.ones_like(x),))[1].item() == 1
+    expected = torch.tensor([[0.25, -0.25], [-0.25, 0.25]], dtype=dtype)
+    assert torch.equal(hessian(f)(x), expected)
+
+
+def test_the_derivative_of_a_row_without_elements_is_nothing() -> None:
+    x = torch.zeros(2, 0)
+    value, tangent = jvp(lambda t: safeops.logsumexp(t, 1), (x,), (x,))
+    assert value.tolist() == [-float("inf")] * 2 and tangent.tolist() == [0, 0]

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "core/row_values.h"
 #include "operators/softmax/softmax_torch.h"
 #include "torch/outcome.h"
 
@@ -18,11 +19,6 @@ using Dims = std::vector<std::int64_t>;
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
-
-Tensor finished_logsumexp(const Tensor& lse, const Dims& dims, bool keepdim, at::ScalarType dtype) {
-  const Tensor result = lse.to(dtype);
-  return keepdim ? result : result.squeeze(dims);
-}
 
 Tensor complex_logsumexp(const Tensor& self, const Dims& dims, bool keepdim,
                          const OptionalTensor& where) {
@@ -45,13 +41,30 @@ Tensor computed(const Tensor& self, const Dims& dims, const OptionalTensor& wher
   return lse;
 }
 
+// In the dtype of the input, which the caller's flush-to-zero mode does not change.
+Tensor rounded(const Tensor& lse, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return lse;
+  const Tensor result = at::empty(lse.sizes(), lse.options().dtype(dtype));
+  round_row_values(lse.const_data_ptr<double>(), static_cast<std::size_t>(lse.numel()),
+                   element_of(dtype).value(), result.mutable_data_ptr());
+  return result;
+}
+Tensor widened(const Tensor& values) {
+  const Tensor from = values.contiguous();
+  if (from.scalar_type() == at::kDouble) return from;
+  Tensor result = at::empty(from.sizes(), from.options().dtype(at::kDouble));
+  widen_row_values(element_of(from.scalar_type()).value(), from.const_data_ptr(),
+                   static_cast<std::size_t>(from.numel()), result.mutable_data_ptr<double>());
+  return result;
+}
+
 Tensor logsumexp_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
                      std::string_view policy) {
   const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
   const Tensor x = self.to(logsumexp_dtype(self));
   if (x.is_complex()) return complex_logsumexp(x, dims, keepdim, where);
   const Policy chosen = checked_policy(Operator::logsumexp, policy);
-  return finished_logsumexp(computed(x, dims, where, chosen), dims, keepdim, x.scalar_type());
+  return squeezed(rounded(computed(x, dims, where, chosen), x.scalar_type()), dims, keepdim);
 }
 
 void out_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
@@ -73,21 +86,25 @@ Dims checked_inner(const char* direction, const Tensor& self, IntArrayRef dim,
   return checked_logsumexp_dims(self, dim, where, policy);
 }
 
-Tensor forward_cpu(const Tensor& self, IntArrayRef dim, const OptionalTensor& where,
-                   std::string_view policy) {
+std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, IntArrayRef dim,
+                                       const OptionalTensor& where, std::string_view policy) {
   const Dims dims = checked_inner("forward", self, dim, where, policy);
-  return computed(self, dims, where, checked_policy(Operator::logsumexp, policy));
+  const Tensor lse = computed(self, dims, where, checked_policy(Operator::logsumexp, policy));
+  const Tensor out = rounded(lse, self.scalar_type());
+  return {out.is_same(lse) ? lse.clone() : out, lse};
 }
 
 Dims checked_backward(const Tensor& grad, const Tensor& self, const Tensor& lse,
                       const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
   Dims dims = checked_inner("backward", self, dim, where, policy);
-  for (const auto& [value, argument] : {std::pair(&grad, "grad"), std::pair(&lse, "lse")}) {
-    TORCH_CHECK(is_row_value(*value, self, dims), "safeops::_logsumexp_backward: ", argument,
-                " must be float64 and of the shape of lse, got ", value->sym_sizes(), " of ",
-                dtype_name(value->scalar_type()),
-                "; pass what _logsumexp_forward returned and its gradient");
-  }
+  TORCH_CHECK(is_row_value(grad, self, dims, self.scalar_type()),
+              "safeops::_logsumexp_backward: grad must have the shape and dtype of out, ",
+              lse.sym_sizes(), " of ", dtype_name(self.scalar_type()), ", got ", grad.sym_sizes(),
+              " of ", dtype_name(grad.scalar_type()), "; pass the gradient of out");
+  TORCH_CHECK(is_row_value(lse, self, dims),
+              "safeops::_logsumexp_backward: lse must be the float64 one that _logsumexp_forward "
+              "returned, got ",
+              lse.sym_sizes(), " of ", dtype_name(lse.scalar_type()), "; pass its second output");
   return dims;
 }
 
@@ -99,7 +116,7 @@ Tensor empty_gradient(const Tensor& self) {
 Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& lse,
                     const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
   const Dims dims = checked_backward(grad, self, lse, where, dim, policy);
-  const Tensor values = lse.contiguous(), row_gradients = grad.contiguous();
+  const Tensor values = lse.contiguous(), row_gradients = widened(grad);
   Tensor gradient = empty_gradient(self);
   RowArguments arguments;
   arguments.saved = values.const_data_ptr<double>();
@@ -110,12 +127,17 @@ Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& lse,
   return gradient;
 }
 
+Tensor empty_out(const Tensor& self, const Dims& dims, at::ScalarType dtype) {
+  const Tensor lse = empty_row_value(self, dims);
+  return at::empty_symint(lse.sym_sizes(), lse.options().dtype(dtype));
+}
+
 Tensor logsumexp_meta(const Tensor& self, IntArrayRef dim, bool keepdim,
                       const OptionalTensor& where, std::string_view policy) {
   const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
   const at::ScalarType dtype = logsumexp_dtype(self);
   if (self.is_complex()) return complex_logsumexp(self, dims, keepdim, where);
-  return finished_logsumexp(empty_row_value(self, dims), dims, keepdim, dtype);
+  return squeezed(empty_out(self, dims, dtype), dims, keepdim);
 }
 
 void out_meta(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
@@ -125,9 +147,10 @@ void out_meta(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalT
   at::native::resize_output_symint(out, result.sym_sizes());
 }
 
-Tensor forward_meta(const Tensor& self, IntArrayRef dim, const OptionalTensor& where,
-                    std::string_view policy) {
-  return empty_row_value(self, checked_inner("forward", self, dim, where, policy));
+std::tuple<Tensor, Tensor> forward_meta(const Tensor& self, IntArrayRef dim,
+                                        const OptionalTensor& where, std::string_view policy) {
+  const Dims dims = checked_inner("forward", self, dim, where, policy);
+  return {empty_out(self, dims, self.scalar_type()), empty_row_value(self, dims)};
 }
 
 Tensor backward_meta(const Tensor& grad, const Tensor& self, const Tensor& lse,

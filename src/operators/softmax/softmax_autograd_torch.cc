@@ -1,6 +1,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
@@ -154,9 +155,14 @@ struct LogSumExpRoom {
   static const auto& forward_operator() { return logsumexp_forward_operator(); }
   static const auto& backward_operator() { return logsumexp_backward_operator(); }
 
-  // e^(x - lse), 0 for what is excluded.
-  static Tensor weights(const Excluded& excluded, const Tensor& x, const Tensor& lse) {
-    return (excluded.without(x, -kInfinity) - lse.masked_fill(excluded.rows, 0)).exp();
+  // e^(x - lse), 0 for what is excluded. Not from lse: rounded, it says nothing of rows beyond
+  // 2^53, and less and less on the way there.
+  static Tensor weights(const Excluded& excluded, const Tensor& x, const Attributes& attributes) {
+    const Tensor logits = excluded.without(x.to(at::kDouble), -kInfinity);
+    if (x.sym_numel() == 0) return logits;  // whose rows have no largest element
+    const Tensor peak = at::amax(logits.detach(), attributes.dim, /*keepdim=*/true);
+    const Tensor terms = (logits - peak.masked_fill(peak.abs() == kInfinity, 0)).exp();
+    return terms / terms.sum(attributes.dim, /*keepdim=*/true).masked_fill(excluded.rows, 1);
   }
 
   // g e^(x - lse)
@@ -164,9 +170,9 @@ struct LogSumExpRoom {
                                  const Attributes& attributes) {
     const auto& [x, lse, where] = saved;
     const Excluded excluded(lse, where);
-    Tensor gradient = g.masked_fill(excluded.rows, 0) * weights(excluded, x, lse);
+    Tensor gradient = g.masked_fill(excluded.rows, 0) * weights(excluded, x, attributes);
     if (marks_empty_rows(Operator::logsumexp, attributes.policy)) {
-      gradient = gradient + singular_multiple(g, excluded.rows, kNan) + excluded.marks(x);
+      gradient = gradient + excluded.marks(g.expand_as(x)) + excluded.marks(x);
     }
     return excluded.without_elements(gradient, 0).to(x.scalar_type());
   }
@@ -177,12 +183,12 @@ struct LogSumExpRoom {
     const auto& [x, lse, where] = saved;
     const Excluded excluded(lse, where);
     const Tensor regular = excluded.without(t, 0);
-    Tensor tangent = (weights(excluded, x, lse) * regular).sum(attributes.dim, /*keepdim=*/true);
+    Tensor tangent = (weights(excluded, x, attributes) * regular).sum(attributes.dim, true);
     if (marks_empty_rows(Operator::logsumexp, attributes.policy)) {
       const Tensor marks = (excluded.marks(t) + excluded.marks(x)).sum(attributes.dim, true);
       tangent = tangent + marks;
     }
-    return {tangent.to(lse.scalar_type())};
+    return {tangent.to(x.scalar_type())};
   }
 };
 
@@ -231,8 +237,9 @@ Tensor softmax_autograd(c10::DispatchKeySet keys, const Tensor& self, std::int64
                                              where, eps, policy);
 }
 
-Tensor logsumexp_forward_autograd(c10::DispatchKeySet keys, const Tensor& self, IntArrayRef dim,
-                                  const OptionalTensor& where, std::string_view policy) {
+std::tuple<Tensor, Tensor> logsumexp_forward_autograd(c10::DispatchKeySet keys, const Tensor& self,
+                                                      IntArrayRef dim, const OptionalTensor& where,
+                                                      std::string_view policy) {
   const Dims dims = reduced_dims(Operator::logsumexp, self, dim);
   return RowAutograd<LogSumExpRoom>::forward(keys, {dims, std::string(policy)},
                                              where.value_or(Tensor()), self, dims, where, policy);
@@ -250,10 +257,10 @@ Tensor logsumexp_autograd(c10::DispatchKeySet keys, const Tensor& self, IntArray
                           bool keepdim, const OptionalTensor& where, std::string_view policy) {
   if (differentiates(self, where)) {
     const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
-    const at::ScalarType dtype = logsumexp_dtype(self);
+    logsumexp_dtype(self);
     if (self.is_complex()) return complex_logsumexp(self, dims, keepdim, where);
-    return finished_logsumexp(logsumexp_forward_operator().call(self, dims, where, policy), dims,
-                              keepdim, dtype);
+    return squeezed(std::get<0>(logsumexp_forward_operator().call(self, dims, where, policy)), dims,
+                    keepdim);
   }
   const at::AutoDispatchBelowADInplaceOrView below;
   return logsumexp_operator().redispatch(keys & c10::after_autograd_keyset, self, dim, keepdim,

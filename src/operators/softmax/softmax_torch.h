@@ -31,8 +31,8 @@ using LogSumExp = Tensor(const Tensor&, at::IntArrayRef, bool, const OptionalTen
                          std::string_view);
 using LogSumExpOut = void(const Tensor&, at::IntArrayRef, bool, const OptionalTensor&,
                           std::string_view, Tensor&);
-using LogSumExpForward = Tensor(const Tensor&, at::IntArrayRef, const OptionalTensor&,
-                                std::string_view);
+using LogSumExpForward = std::tuple<Tensor, Tensor>(const Tensor&, at::IntArrayRef,
+                                                    const OptionalTensor&, std::string_view);
 using LogSumExpBackward = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
                                  at::IntArrayRef, std::string_view);
 
@@ -101,9 +101,10 @@ std::vector<std::int64_t> checked_logsumexp_dims(const Tensor& self, at::IntArra
 /// The dtype of the result: that of self, for integers the default; refuses the rest.
 at::ScalarType logsumexp_dtype(const Tensor& self);
 
-/// The public result of logsumexp from the float64 one with kept dims, differentiably.
-Tensor finished_logsumexp(const Tensor& lse, const std::vector<std::int64_t>& dims, bool keepdim,
-                          at::ScalarType dtype);
+/// The public result of logsumexp from the one with kept dims, differentiably.
+inline Tensor squeezed(const Tensor& result, const std::vector<std::int64_t>& dims, bool keepdim) {
+  return keepdim ? result : result.squeeze(dims);
+}
 
 /// torch's own logsumexp, which counts no hits.
 Tensor complex_logsumexp(const Tensor& self, const std::vector<std::int64_t>& dims, bool keepdim,

@@ -1,0 +1,50 @@
+#include "core/row_values.h"
+
+#include "core/element.h"
+#include "core/float_environment.h"
+
+namespace safeops {
+namespace {
+
+template <class E>
+void round_all(const double* from, std::size_t count, void* to) {
+  using Real = typename ElementTraits<E>::Real;
+  for (std::size_t i = 0; i < count; ++i)
+    from_real(static_cast<Real>(from[i]), static_cast<E*>(to)[i]);
+}
+template <class E>
+void widen_all(const void* from, std::size_t count, double* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = to_real(static_cast<const E*>(from)[i]);
+}
+
+}  // namespace
+
+void round_row_values(const double* from, std::size_t count, Element element, void* to) {
+  const FloatEnvironment environment;
+  switch (element) {
+    case Element::float16:
+      return round_all<float16>(from, count, to);
+    case Element::bfloat16:
+      return round_all<bfloat16>(from, count, to);
+    case Element::float32:
+      return round_all<float>(from, count, to);
+    case Element::float64:
+      return round_all<double>(from, count, to);
+  }
+}
+
+void widen_row_values(Element element, const void* from, std::size_t count, double* to) {
+  const FloatEnvironment environment;
+  switch (element) {
+    case Element::float16:
+      return widen_all<float16>(from, count, to);
+    case Element::bfloat16:
+      return widen_all<bfloat16>(from, count, to);
+    case Element::float32:
+      return widen_all<float>(from, count, to);
+    case Element::float64:
+      return widen_all<double>(from, count, to);
+  }
+}
+
+}  // namespace safeops
