@@ -1,4 +1,5 @@
-# make build | demo | test | lint | fuzz SECONDS=60 | bench | test-sanitize | coverage | tidy | wheel
+# make build | demo | demo-softmax | test | lint | fuzz SECONDS=60 | bench
+#      test-sanitize | coverage | tidy | wheel
 #
 # PYTHON=...   an interpreter that has torch >= 2.11; default: .venv, made here
 # JOBS=...     compilers at a time
@@ -16,7 +17,7 @@ endif
 configure = cmake --preset release -DPython_EXECUTABLE=$(python) \
   -DCMAKE_COMPILE_WARNING_AS_ERROR=$(if $(CI),ON,OFF) --log-level=WARNING
 
-.PHONY: build demo test check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
+.PHONY: build demo demo-softmax test check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
 
 build:
 	tools/bootstrap
@@ -25,6 +26,9 @@ build:
 
 demo: build
 	$(python) examples/digits/demo.py
+
+demo-softmax: build
+	$(python) examples/digits_attention/demo.py
 
 # Everything runs even when something fails, and then the whole fails.
 test: build
@@ -49,7 +53,7 @@ fuzz:
 	tools/run_fuzzers build/fuzz $(SECONDS)
 
 bench:
-	tools/bootstrap
+	tools/bootstrap bench
 	$(configure) -DSAFEOPS_BUILD_BENCHMARKS=ON
 	cmake --build --preset release --parallel $(JOBS)
 	set -e; for bench in build/release/benchmarks/*_bench; do $$bench; done

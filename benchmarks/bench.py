@@ -1,6 +1,7 @@
 """Compares safeops with PyTorch in one process: ratios from interleaved rounds.
 
-Usage: python benchmarks/bench.py [--only TEXT] [--quick] [--compile] [--markdown FILE]
+Usage: python benchmarks/bench.py [--family NAME] [--only TEXT] [--quick] [--compile] [--jax]
+           [--markdown FILE]
 
 Restarts itself under allocator settings that keep freed memory mapped (--heap default: as it is),
 so that kernels are compared and not page faults.
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from comparisons import Comparison
     from report import Row
     from timing import Plan
@@ -28,14 +31,17 @@ WARM_HEAP = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 25),
 }
+FAMILIES = ("normalize", "softmax")
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--family", choices=FAMILIES, action="append", help="all if left out")
     parser.add_argument("--only", default="", metavar="TEXT", help="comparisons that contain TEXT")
     parser.add_argument("--quick", action="store_true", help="small sizes: tries the benchmark")
     parser.add_argument("--compile", action="store_true", help="also beside torch.compile")
+    parser.add_argument("--jax", action="store_true", help="also beside JAX's jit, if installed")
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds, at least 2")
     parser.add_argument("--heap", choices=("warm", "default"), default="warm")
     parser.add_argument(
@@ -66,7 +72,6 @@ def restart_with_heap(heap: str) -> None:
 
 def run(chosen: argparse.Namespace) -> dict[str, object]:
     import report
-    from comparisons import comparisons
     from timing import Plan
 
     machine = report.machine(chosen.clock, chosen.rounds)
@@ -77,7 +82,7 @@ def run(chosen: argparse.Namespace) -> dict[str, object]:
     plan = Plan(chosen.rounds, 0.0 if chosen.quick else 0.005, CLOCKS[chosen.clock])
     cpus = os.sched_getaffinity(0)
     measured: list[report.Row] = []
-    for comparison in comparisons(chosen.quick, chosen.compile):
+    for comparison in comparisons(chosen):
         if chosen.only not in f"{comparison.group}: {comparison.what}":
             continue
         if chosen.clock == "thread" and comparison.threads > 1:
@@ -92,6 +97,19 @@ def run(chosen: argparse.Namespace) -> dict[str, object]:
     if chosen.markdown:
         chosen.markdown.write_text(report.markdown(measured, machine))
     return report.record(measured, machine)
+
+
+def comparisons(chosen: argparse.Namespace) -> Iterator[Comparison]:
+    import jax_peer
+    import normalize
+    import softmax
+    from comparisons import Fused, smaller
+
+    rooms = {"normalize": normalize, "softmax": softmax}
+    fused = Fused(torch=chosen.compile, jax=chosen.jax and jax_peer.is_installed())
+    sized = smaller if chosen.quick else lambda shape: shape
+    for family in chosen.family or FAMILIES:
+        yield from rooms[family].comparisons(sized, not chosen.quick, fused)
 
 
 def compare(comparison: Comparison, plan: Plan, cpus: set[int]) -> list[Row]:

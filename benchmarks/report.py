@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import jax_peer
 import torch
 from comparisons import Comparison
 from timing import Contender, Spread, spread
@@ -15,7 +16,7 @@ from timing import Contender, Spread, spread
 import safeops
 
 HEADER = ("what", "peer", "product", "peer us", "product us", "ns/el", "ratio", "p5..p95", "goal")
-WIDTHS = (46, 21, 14, 11, 11, 8, 8, 16, 10)
+WIDTHS = (54, 29, 14, 11, 11, 8, 8, 16, 10)
 TEXT_COLUMNS = 3
 
 
@@ -101,6 +102,7 @@ def machine(clock: str, rounds: int) -> dict[str, str]:
         "CPU": f"{_cpu_name()}, {len(os.sched_getaffinity(0))} usable",
         "load average": f"{os.getloadavg()[0]:.1f} at the start",
         "torch": f"{torch.__version__}, CPU capability {torch.backends.cpu.get_cpu_capability()}",
+        "jax": jax_peer.version(),
         "config": "; ".join(" ".join(text.split()) for text in safeops.show_config().splitlines()),
         "heap": ", ".join(sorted(heap)) or "default",
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),

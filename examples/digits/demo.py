@@ -3,16 +3,12 @@
 More than a quarter of the image patches are blank, so they reach normalize as rows of norm zero.
 """
 
-import argparse
-from pathlib import Path
-
+import command
 import figure
 import model
 import report
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from training import Recipe, Run, Setting, train
+from training import Recipe, Setting, train
 
 MOMENTUM = Recipe("SGD, momentum")
 CLIPPED = Recipe("SGD, clipped to 1", clip=1.0)
@@ -35,61 +31,44 @@ SETTINGS = (
 )
 
 
+# Settings whose curves coincide stay visible: a wide pale line, then narrower dashes on top of it.
+STYLES = {
+    "F.normalize": {"color": "#f2a0a0", "linewidth": 6},
+    "stock": {"color": "#b2182b", "linewidth": 2.5},
+    "epsilon 1e-06": {"color": "#1a1a1a", "linewidth": 1.6, "linestyle": (0, (4, 4))},
+    "epsilon 0.001": {"color": "#e08214", "linewidth": 1.8},
+    "epsilon 0.1": {"color": "#2166ac", "linewidth": 1.8},
+    "zero": {"color": "#1b9e4b", "linewidth": 1.8},
+    "nan": {"color": "#7b3294", "marker": "X"},
+    "raise": {"color": "#555555", "marker": "s"},
+}
+
+
 def main() -> None:
-    arguments = parse_arguments()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=100)
+    arguments = command.parse_arguments(__doc__)
+    console = command.wide_console()
     # Batches this small gain nothing from a second thread, and on a busy machine they wait for it.
     torch.set_num_threads(1)
     digits = model.load()
     blank = (digits.patches == 0).all(-1)
     share = f"{blank.float().mean():.0%}"
     console.print(f"{blank.sum():,} of {blank.numel():,} training patches are blank ({share}).")
-    runs = train_all(digits, arguments.seeds, arguments.epochs, console)
+    runs = command.train_all(
+        SETTINGS,
+        lambda setting: f"{setting.name} ({setting.recipe.name})",
+        lambda setting, seed: train(setting, digits, seed, arguments.epochs),
+        arguments.seeds,
+        console,
+    )
     results = [report.summarize(setting, runs[setting]) for setting in SETTINGS]
     report.print_table(results, arguments.seeds, console)
 
     arguments.output.mkdir(parents=True, exist_ok=True)
     report.write_csv(results, arguments.output / "digits.csv")
-    shown = {setting: runs[setting] for setting in SETTINGS if setting.recipe is MOMENTUM}
+    shown = {setting.name: runs[setting] for setting in SETTINGS if setting.recipe is MOMENTUM}
     title = f"normalize on digit patches, {share} of them blank ({MOMENTUM.name})"
-    figure.draw(shown, title, arguments.output / "digits.png")
+    figure.draw(shown, STYLES, title, arguments.output / "digits.png")
     console.print(f"Figure: {arguments.output / 'digits.png'}")
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=positive, default=15)
-    parser.add_argument("--seeds", type=positive, default=5)
-    parser.add_argument("--output", type=Path, default=Path("build/demo"), metavar="DIR")
-    parser.add_argument("--quick", action="store_true", help="one epoch of one seed")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.epochs = arguments.seeds = 1
-    return arguments
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
-def train_all(
-    digits: model.Digits, seeds: int, epochs: int, console: Console
-) -> dict[Setting, list[Run]]:
-    name = TextColumn("{task.description}")
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
-    runs: dict[Setting, list[Run]] = {setting: [] for setting in SETTINGS}
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=len(SETTINGS) * seeds)
-        for setting in SETTINGS:
-            progress.update(task, description=f"{setting.name} ({setting.recipe.name})")
-            for seed in range(seeds):
-                runs[setting].append(train(setting, digits, seed, epochs))
-                progress.advance(task)
-    return runs
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ class Digits(NamedTuple):
     test_labels: Tensor
 
 
-def load() -> Digits:
-    """The 1797 digits bundled with scikit-learn, cut into 2x2 patches, pixels in [0, 1]."""
+def load(side: int = PATCH) -> Digits:
+    """The 1797 digits bundled with scikit-learn, cut into square patches, pixels in [0, 1]."""
     bunch = load_digits()
     images = torch.tensor(bunch.images, dtype=torch.float32) / 16
-    tiles = images.unfold(1, PATCH, PATCH).unfold(2, PATCH, PATCH)
-    patches = tiles.reshape(len(images), TOKENS, PATCH * PATCH)
+    tiles = images.unfold(1, side, side).unfold(2, side, side)
+    patches = tiles.reshape(len(images), -1, side * side)
     labels = torch.tensor(bunch.target)
     # The file is ordered by writer, so an unshuffled split would test on unseen hands only.
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))

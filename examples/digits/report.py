@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from rich import box
@@ -49,9 +50,10 @@ def summarize(setting: Setting, runs: Sequence[Run]) -> Result:
     )
 
 
-def write_csv(results: Sequence[Result], path: Path) -> None:
+def write_csv(results: Sequence[Any], path: Path) -> None:
+    """One line per result, a dataclass, with its fields as columns."""
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(Result.__dataclass_fields__))
+        writer = csv.DictWriter(file, fieldnames=list(vars(results[0])))
         writer.writeheader()
         writer.writerows(vars(result) for result in results)
 

@@ -4,6 +4,7 @@ anything is belongs to no test."""
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import math
 import subprocess
@@ -33,6 +34,44 @@ ROWS_OF_GROUP = {
     "counting": 12,
     "2 threads": 18,
     "scaling": 4,
+    "softmax (L2)": 9,
+    "softmax (16 MB)": 9,
+    "softmax (64 MB)": 3,
+    "softmax (vocabulary)": 6,
+    "softmax (one row)": 3,
+    "softmax (attention)": 3,
+    "softmax (tiny rows)": 12,
+    "softmax (dim=1)": 6,
+    "softmax (dtype)": 6,
+    "softmax (call)": 3,
+    "log_softmax (L2)": 9,
+    "log_softmax (16 MB)": 3,
+    "log_softmax (64 MB)": 3,
+    "log_softmax (vocabulary)": 6,
+    "log_softmax (tiny rows)": 3,
+    "log_softmax (dim=1)": 3,
+    "log_softmax (dtype)": 6,
+    "log_softmax (call)": 3,
+    "logsumexp (L2)": 9,
+    "logsumexp (16 MB)": 9,
+    "logsumexp (64 MB)": 3,
+    "logsumexp (vocabulary)": 6,
+    "logsumexp (one row)": 3,
+    "logsumexp (tiny rows)": 12,
+    "logsumexp (dim=1)": 6,
+    "logsumexp (dtype)": 6,
+    "logsumexp (call)": 3,
+    "softmax (where)": 18,
+    "softmax (policy, no hits)": 6,
+    "softmax (hits)": 6,
+    "softmax (counting)": 12,
+    "softmax (2 threads)": 18,
+    "softmax (scaling)": 4,
+}
+STOCK = {
+    "softmax": "F.softmax",
+    "log_softmax": "F.log_softmax",
+    "logsumexp": "torch.logsumexp",
 }
 
 
@@ -65,7 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     # Other folders of the project may have modules of these names.
-    names = ("report", "comparisons", "timing")
+    names = ("report", "comparisons", "jax_peer", "timing")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -85,6 +124,40 @@ def test_stock_is_the_peer_in_every_pass(whole: Run, group: str) -> None:
     passes = Counter(row["what"].split()[0] for row in rows)
     assert set(passes) == {"forward", "forward+backward", "backward"}
     assert len(set(passes.values())) == 1
+
+
+@pytest.mark.parametrize("operator", STOCK)
+@pytest.mark.parametrize("kind", ["L2", "16 MB", "64 MB", "tiny rows", "dim=1", "call", "dtype"])
+def test_softmax_has_its_stock_as_peer(whole: Run, operator: str, kind: str) -> None:
+    rows = [row for row in whole.rows if row["group"] == f"{operator} ({kind})"]
+    assert {(row["peer"], row["product"]) for row in rows} == {(STOCK[operator], "safeops")}
+    passes = Counter(row["what"].split()[0] for row in rows)
+    assert set(passes) == {"forward", "forward+backward", "backward"}
+    assert len(set(passes.values())) == 1
+
+
+def test_masked_softmax_is_measured_beside_both_recipes(whole: Run) -> None:
+    rows = [row for row in whole.rows if row["group"] == "softmax (where)"]
+    assert Counter(row["peer"] for row in rows) == {"masked_fill, where": 9, "masked_fill": 9}
+    assert all("masked" in row["what"] for row in rows)
+
+
+def test_one_family_can_run_alone(tmp_path: Path) -> None:
+    run = recorded(tmp_path, "--family=softmax", "--only=call")
+    assert {row["group"] for row in run.rows} == {f"{operator} (call)" for operator in STOCK}
+
+
+def test_jax_is_a_peer_where_it_is_installed(tmp_path: Path) -> None:
+    run = recorded(tmp_path, "--jax", "--only=logsumexp (call): forward")
+    peers = [(row["what"].split()[0], row["peer"]) for row in run.rows]
+    both = ["torch.logsumexp"]
+    if importlib.util.find_spec("jax"):
+        both.append("JAX logsumexp")
+        assert run.machine["jax"] != "not installed"
+    else:
+        assert run.machine["jax"] == "not installed"
+    passes = ("forward", "forward+backward")
+    assert peers == [(name, peer) for name in passes for peer in both]
 
 
 def test_every_dtype_is_measured(whole: Run) -> None:
@@ -111,7 +184,16 @@ def test_tables_hold_every_row(whole: Run) -> None:
 
 
 def test_machine_is_named(whole: Run) -> None:
-    for key in ("CPU", "load average", "torch", "config", "heap", "OMP_WAIT_POLICY", "method"):
+    for key in (
+        "CPU",
+        "load average",
+        "torch",
+        "jax",
+        "config",
+        "heap",
+        "OMP_WAIT_POLICY",
+        "method",
+    ):
         assert whole.machine[key]
         assert whole.machine[key] in whole.stdout
         assert f"- {key}: {whole.machine[key]}" in whole.markdown
