@@ -95,7 +95,7 @@ class SideBySideRows : public LaneRows<typename Run<E, kInputs>::Wide> {
     std::conditional_t<std::is_same_v<Real, Wide>, LanesSum<Wide>, PlainSum<Wide>> sum;
     for (size_t j = 0; j < length_; ++j) {
       const Real term = at(f, j, p...);
-      if constexpr (kKeeps)
+      if (kKeeps && rows_.output != nullptr)
         store(term, rows_.output + static_cast<ptrdiff_t>(j) * strides_[kInputs].step);
       sum.add(widen(term));
     }

@@ -27,12 +27,11 @@ HWY_NOINLINE void run_batch(const RowPointers<Scalar, kInputs>& pointers, const 
   ContiguousBatch<Scalar, kInputs> rows(pointers, layout, state);
   Program()(rows, state.arguments.policy);
 }
-// Every lane exists in memory: the rows are in a scratch.
+// Every lane exists in memory.
 template <class Program, class Scalar, size_t kInputs>
-HWY_NOINLINE void run_side_by_side(const RowPointers<Scalar, kInputs>& pointers, size_t step,
-                                   size_t length, const RowState& state) {
-  RowLayout::Strides strides[kInputs + 1];
-  for (auto& operand : strides) operand.step = static_cast<ptrdiff_t>(step);
+HWY_NOINLINE void run_side_by_side(const RowPointers<Scalar, kInputs>& pointers,
+                                   const RowLayout::Strides* strides, size_t length,
+                                   const RowState& state) {
   SideBySideRows<Scalar, kInputs> rows(pointers, strides, length, Lanes<Scalar>::kLanes, state);
   Program()(rows, state.arguments.policy);
 }
@@ -53,14 +52,18 @@ class StagedWalk {
       : arguments_(arguments), layout_(arguments.layout), hits_(hits) {}
 
   HWY_INLINE void rows(size_t begin, size_t end) const {
-    const bool staged = is_staged(arguments_);
+    const bool staged = is_staged(arguments_) || evicts_itself();
     Cursor cursor(arguments_, begin);
     for (size_t row = begin; row < end;) {
       const size_t left = HWY_MIN(end - row, cursor.left_in_run());
       size_t count = HWY_MIN(kLanes, left);
       if (layout_.kind == RowLayout::Kind::side_by_side) {
-        count = HWY_MIN(rows_of_tile(layout_.length), left);
-        tile(cursor, row, count);
+        if (!staged && count == kLanes) {
+          plain_neighbours(cursor, row);
+        } else {
+          count = HWY_MIN(rows_of_tile(layout_.length), left);
+          tile(cursor, row, count);
+        }
       } else if (layout_.length <= kTransposedLength) {
         transposed(cursor, row, count);
       } else if (layout_.length <= kShortLength) {
@@ -105,6 +108,13 @@ class StagedWalk {
   struct Room {
     Scalar* input[kInputs];
     Scalar* kept;
+  };
+
+  struct SameStep {
+    RowLayout::Strides of[kInputs + 1];
+    HWY_INLINE explicit SameStep(size_t step) {
+      for (auto& operand : of) operand.step = static_cast<ptrdiff_t>(step);
+    }
   };
 
   HWY_INLINE ptrdiff_t to_next_row(size_t which) const {
@@ -234,7 +244,7 @@ class StagedWalk {
     }
     bool nan_filled[kLanes] = {};
     run_side_by_side<Program, Scalar, kInputs>(
-        in_place(room), kLanes, length,
+        in_place(room), SameStep(kLanes).of, length,
         {row, count, arguments_, hits_, kInCache, nullptr, nan_filled});
     if (arguments_.output == nullptr) return;
     transpose_back(room.input[0], dense);
@@ -264,6 +274,19 @@ class StagedWalk {
     }
   }
 
+  // Whether neighbouring rows had better not be walked where they lie: elements of a row that are
+  // whole pages apart share one set of the first-level cache, which holds about a dozen of them.
+  HWY_INLINE bool evicts_itself() const {
+    constexpr ptrdiff_t kPage = 4096;
+    const ptrdiff_t bytes = layout_.operand[0].step * static_cast<ptrdiff_t>(sizeof(Scalar));
+    return layout_.kind == RowLayout::Kind::side_by_side && bytes % kPage == 0;
+  }
+  // A vector of rows where they lie; terms are kept where the output will be.
+  HWY_INLINE void plain_neighbours(const Cursor& cursor, size_t row) const {
+    run_side_by_side<Program, Scalar, kInputs>(
+        cursor.pointers(), layout_.operand, layout_.length,
+        {row, kLanes, arguments_, hits_, arguments_.streams});
+  }
   HWY_NOINLINE void tile(const Cursor& cursor, size_t row, size_t count) const {
     const size_t length = layout_.length, pitch = in_whole_vectors(count, kLanes);
     const Room room = room_for(length * pitch, /*keeps=*/false);
@@ -273,12 +296,13 @@ class StagedWalk {
     }
     constexpr size_t kMaxTile = rows_of_tile(1);
     bool nan_filled[kMaxTile] = {};
+    const SameStep steps(pitch);
     for (size_t first = 0; first < count; first += kLanes) {
       Pointers pointers = in_place(room);
       for (auto& input : pointers.input) input += first;
       pointers.output += first;
       run_side_by_side<Program, Scalar, kInputs>(
-          pointers, pitch, length,
+          pointers, steps.of, length,
           {row + first, HWY_MIN(kLanes, count - first), arguments_, hits_, kInCache, nullptr,
            nan_filled + first});
     }
