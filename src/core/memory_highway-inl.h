@@ -80,6 +80,11 @@ HWY_INLINE void stream(Lanes<T> x, T* p) {
   hn::Stream(x.raw, typename Lanes<T>::Tag(), p);
 }
 HWY_INLINE void flush_streams() { hwy::FlushStream(); }
+// A hint: any address will do.
+template <class E>
+HWY_INLINE void prefetch(const E* p) {
+  hwy::Prefetch(p);
+}
 template <class T>
 HWY_INLINE bool is_aligned(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % (Lanes<T>::kLanes * sizeof(T)) == 0;

@@ -173,16 +173,20 @@ class ContiguousRow : public OneRow {
   }
   template <class F, class... P>
   HWY_INLINE void write(bool singular, const Resolution& policy, F f, P... p) const {
-    write_run(Run<E, kInputs>(row_, 0, length_), singular, policy, f, p...);
+    write_run(Run<E, kInputs>(row_, 0, length_, next()), singular, policy, f, p...);
   }
   template <class F, class... P>
   HWY_INLINE void write_kept(bool singular, const Resolution& policy, F f, P... p) const {
     const RowPointers<E, 1> kept = {{static_cast<const E*>(state_.kept)}, row_.output};
-    write_run(Run<E, 1>(kept, 0, length_), singular, policy, f, p...);
+    write_run(Run<E, 1>(kept, 0, length_, next()), singular, policy, f, p...);
   }
   HWY_INLINE bool kept() const { return length_ <= kKeptLength; }
 
  private:
+  // Of a dense operand; elsewhere the hint is of no use and does no harm.
+  HWY_INLINE NextInputs<E> next() const {
+    return {{row_.input[0] + length_, kInputs == 2 ? row_.input[kInputs - 1] + length_ : nullptr}};
+  }
   HWY_INLINE Span<E, kInputs> span(size_t begin) const {
     return {Run<E, kInputs>(row_, begin, HWY_MIN(begin + kSliceLength, length_)), state_.kept};
   }

@@ -75,6 +75,14 @@ class PlainSum {
   Wide sum_;
 };
 
+// What is read next, as far from its start as the run is from its own: null, nothing is known of
+// it. While a row is written, memory is asked for the next one; the processor's own prefetcher does
+// not know that reading goes on there.
+template <class E>
+struct NextInputs {
+  const E* at[2];
+};
+
 // Elements begin .. end of one row with unit step: the loops that every contiguous Row shares.
 template <class E, size_t kInputs>
 class Run {
@@ -83,8 +91,9 @@ class Run {
   using Wide = WideOf<Real>;
   static constexpr size_t kLanes = Real::kLanes;
 
-  HWY_INLINE Run(const RowPointers<E, kInputs>& row, size_t begin, size_t end)
-      : row_(row), begin_(begin), end_(end) {}
+  HWY_INLINE Run(const RowPointers<E, kInputs>& row, size_t begin, size_t end,
+                 const NextInputs<E>& next = {{nullptr, nullptr}})
+      : row_(row), begin_(begin), end_(end), next_(next) {}
 
   // The sum over the run, in thirty-two virtual lanes: lane i meets the elements congruent to i, on
   // every target.
@@ -197,6 +206,9 @@ class Run {
     size_t i = begin_;
     for (; i + 4 * kLanes <= end_; i += 4 * kLanes) {
       SAFEOPS_UNROLL for (size_t v = 0; v < 4; ++v) {
+        for (const E* next : next_.at) {
+          if (next != nullptr) prefetch(next + i + v * kLanes);
+        }
         const Real value = as_real<Real>(at(f, i + v * kLanes, p...));
         if constexpr (kStreams) {
           stream(value, row_.output + i + v * kLanes);
@@ -276,6 +288,7 @@ class Run {
 
   const RowPointers<E, kInputs> row_;
   const size_t begin_, end_;
+  const NextInputs<E> next_;
 };
 
 SAFEOPS_END_LANES
