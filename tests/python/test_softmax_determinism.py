@@ -151,6 +151,23 @@ def test_every_dim_of_a_permuted_tensor(name: str, dim: int) -> None:
         assert reference.gradient_errors(name, grad, widen(x), wide_g, dim).max() <= 1
 
 
+@pytest.mark.parametrize("dtype", REAL, ids=identifier)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_column_has_the_same_bits_in_a_matrix_of_any_width(name: str, dtype: torch.dtype) -> None:
+    # 1024 and 2048 columns put the elements of a column whole pages apart.
+    wide = logits(dtype, (2, 37, 2048))
+    wide[0, :, 3] = -INF
+    wide_g = incoming(name, wide, 1)
+    for width in (4, 5, 16, 17, 40, 1000, 1024):
+        x, g = wide[..., :width].contiguous(), wide_g[..., :width].contiguous()
+        safeops.diagnostics.reset()
+        y, grad = value_and_gradient(name, x, g, "zero", 1)
+        assert counts(name) == (1, 1)
+        whole, whole_grad = value_and_gradient(name, wide, wide_g, "zero", 1)
+        assert_same_bits(y, whole[..., :width])
+        assert_same_bits(grad, whole_grad[..., :width])
+
+
 SUBNORMAL_WEIGHTS = {torch.float32: 95.0, torch.float64: 730.0, torch.bfloat16: 95.0}
 
 
