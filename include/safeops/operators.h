@@ -96,7 +96,7 @@ SAFEOPS_EXPORT at::Tensor& softmax_out(at::Tensor& out, const at::Tensor& input,
 /// Elements that take no part have y = -infinity where they have 0 under softmax, also under
 /// epsilon. All else is as for softmax.
 ///
-/// @param eps finite, not negative, positive under epsilon; default 1e-12 there (float16 input:
+/// @param eps finite, not negative, positive under epsilon; default 1e-12 there (float16 result:
 /// 2^-14)
 SAFEOPS_EXPORT at::Tensor log_softmax(const at::Tensor& input, std::int64_t dim,
                                       std::optional<at::ScalarType> dtype = std::nullopt,
