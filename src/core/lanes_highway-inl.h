@@ -64,7 +64,8 @@ struct Lanes {
 #endif
   }
   friend HWY_INLINE Mask<T> is_nan(Lanes x) { return {hn::IsNaN(x.raw)}; }
-  // The larger; anything where either is NaN.
+  // The larger; anything where either is NaN: hn::Max returns its second operand on x86 there, and
+  // does something else elsewhere.
   friend HWY_INLINE Lanes larger_number(Lanes a, Lanes b) { return hn::Max(a.raw, b.raw); }
   friend HWY_INLINE Lanes round_even(Lanes x) { return hn::Round(x.raw); }
   // power_of_two and scale_by_power as in lanes_scalar.h; for float the range of n is [-252, 254].
@@ -100,11 +101,6 @@ struct Lanes {
     const auto biased = hn::ShiftRight<52>(hn::BitCast(bits, x.raw));
     const auto placed = hn::Or(biased, hn::Set(bits, 0x4330000000000000u));
     return Lanes(hn::BitCast(Tag(), placed)) - Lanes(T(0x1p52 + 1023));
-  }
-  // hn::Max returns its second operand on x86 where either is NaN, and does something else
-  // elsewhere.
-  friend HWY_INLINE Lanes larger(Lanes a, Lanes b) {
-    return hn::IfThenElse(hn::Or(hn::Gt(a.raw, b.raw), hn::IsNaN(a.raw)), a.raw, b.raw);
   }
 };
 
@@ -176,9 +172,6 @@ struct LanesPair {
   }
   friend HWY_INLINE LanesPair at_least(LanesPair x, LanesPair floor) {
     return {at_least(x.low, floor.low), at_least(x.high, floor.high)};
-  }
-  friend HWY_INLINE LanesPair larger(LanesPair a, LanesPair b) {
-    return {larger(a.low, b.low), larger(a.high, b.high)};
   }
   friend HWY_INLINE LanesPair round_even(LanesPair x) {
     return {round_even(x.low), round_even(x.high)};

@@ -16,8 +16,8 @@ inline constexpr std::size_t kTinyLength = 4;
 inline constexpr std::size_t kShortLength = 256;
 
 /// Neighbouring rows that are staged together, so that every element of theirs is met in a run of
-/// at least 256 bytes (a run of one vector costs as much memory traffic as one of several), and the
-/// tile stays in the second-level cache while it can.
+/// at least 128 bytes (memory is fetched by pairs of lines), and the tile stays in the second-level
+/// cache while it can.
 constexpr std::size_t rows_of_tile(std::size_t length) {
   const std::size_t fitting = 65536 / length / 16 * 16;
   return fitting < 32 ? 32 : fitting > 512 ? 512 : fitting;

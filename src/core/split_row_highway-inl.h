@@ -29,21 +29,11 @@ class SplitRow : public OneRow {
 
   template <class F, class... P>
   HWY_INLINE double accumulate(F f, P... p) {
-    return reduced<CompensatedSum>([&]() SAFEOPS_LANES {
-             CompensatedSum sum;
-             sum.add(run_.accumulate(f, p...));
-             return sum;
-           })
-        .value();
+    return added_up([&]() SAFEOPS_LANES { return run_.accumulate(f, p...); });
   }
   template <class F, class... P>
   HWY_INLINE double sum(F f, P... p) {
-    return reduced<CompensatedSum>([&]() SAFEOPS_LANES {
-             CompensatedSum sum;
-             sum.add(Span<E, kInputs>(run_, nullptr).sum(f, p...));
-             return sum;
-           })
-        .value();
+    return added_up([&]() SAFEOPS_LANES { return Span<E, kInputs>(run_, nullptr).sum(f, p...); });
   }
   template <class F, class... P>
   HWY_INLINE double max(F f, P... p) {
@@ -97,6 +87,16 @@ class SplitRow : public OneRow {
       return {larger(a.value, b.value)};
     }
   };
+
+  template <class Share>
+  HWY_INLINE double added_up(const Share& share) {
+    const auto one = [&]() SAFEOPS_LANES {
+      CompensatedSum sum;
+      sum.add(share());
+      return sum;
+    };
+    return reduced<CompensatedSum>(one).value();
+  }
 
   // The driver keeps states as plain numbers.
   template <class State, class Reduction>

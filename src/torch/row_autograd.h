@@ -39,9 +39,8 @@ enum class Saves : std::uint8_t { input, output, row_value, mask };
 ///    pass(f, g, saved), which calls f with all its arguments
 ///  - forward_operator(), backward_operator(): typed handles of _x_forward and _x_backward
 ///  - backward_formula(g, saved, attributes): the gradient as one differentiable ATen expression
-///  - row_gradient(g_r, saved, attributes): where both results are differentiable, the gradient
-///  that
-///    comes through the row value
+///  - row_gradient(g_r, saved, attributes): where both results are differentiable, what comes
+///    through the row value
 ///  - tangents(t, saved, attributes): of the differentiable results, in forward mode
 ///
 /// Results are saved as outputs: they stay differentiable through the node itself, which is what

@@ -5,40 +5,17 @@
 #include <string_view>
 
 #include "cases/softmax_check.h"
+#include "cases/softmax_everywhere.h"
 #include "cases/softmax_rows.h"
 #include "core/simd_target.h"
 
 namespace safeops::cases {
 namespace {
 
-constexpr Road kRoads[] = {Road::dispatched, Road::plain};
-constexpr RowLayout::Kind kKinds[] = {RowLayout::Kind::contiguous, RowLayout::Kind::side_by_side};
-
 Rows row_of(Element element, const std::vector<double>& values) {
   Rows x(element, 1, values.size());
   for (std::size_t i = 0; i < values.size(); ++i) x.set(0, i, values[i]);
   return x;
-}
-
-/// Calls body(element, trial) for every element, operator, kernel and layout.
-template <class Body>
-void everywhere(const Body& body) {
-  std::size_t calls = 0;
-  for (const Element element : kElements) {
-    for (const SoftmaxKind kind : kSoftmaxKinds) {
-      for (const Road road : kRoads) {
-        for (const RowLayout::Kind layout : kKinds) {
-          SoftmaxTrial trial;
-          trial.kind = kind;
-          trial.road = road;
-          set_kind(trial, layout);
-          body(element, trial);
-          ++calls;
-        }
-      }
-    }
-  }
-  EXPECT_EQ(calls, 4u * 3 * 2 * 2);
 }
 
 void expect_right(const Rows& x, const SoftmaxTrial& trial) {

@@ -2,37 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "cases/softmax_check.h"
+#include "cases/softmax_everywhere.h"
 #include "cases/softmax_rows.h"
 #include "core/simd_target.h"
 
 namespace safeops::cases {
 namespace {
 
-constexpr Road kRoads[] = {Road::dispatched, Road::plain};
-constexpr RowLayout::Kind kKinds[] = {RowLayout::Kind::contiguous, RowLayout::Kind::side_by_side};
 /// Tiny, short, one slice, several slices.
 constexpr std::size_t kWalks[] = {1, 3, 4, 5, 16, 40, 256, 257, 1000, 8193, 20000};
-
-template <class Body>
-void everywhere(const Body& body) {
-  std::size_t calls = 0;
-  for (const Element element : kElements) {
-    for (const SoftmaxKind kind : kSoftmaxKinds) {
-      for (const Road road : kRoads) {
-        for (const RowLayout::Kind layout : kKinds) {
-          SoftmaxTrial trial;
-          trial.kind = kind;
-          trial.road = road;
-          set_kind(trial, layout);
-          body(element, trial);
-          ASSERT_FALSE(::testing::Test::HasFailure()) << name(element) << ' ' << spelled(trial);
-          ++calls;
-        }
-      }
-    }
-  }
-  EXPECT_EQ(calls, 4u * 3 * 2 * 2);
-}
 
 Rows filled(Element element, std::size_t rows, std::size_t length, double value) {
   Rows result(element, rows, length);

@@ -257,7 +257,7 @@ Tensor logsumexp_autograd(c10::DispatchKeySet keys, const Tensor& self, IntArray
                           bool keepdim, const OptionalTensor& where, std::string_view policy) {
   if (differentiates(self, where)) {
     const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
-    logsumexp_dtype(self);
+    logsumexp_dtype(self);  // the inner operator would refuse under its own name
     if (self.is_complex()) return complex_logsumexp(self, dims, keepdim, where);
     return squeezed(std::get<0>(logsumexp_forward_operator().call(self, dims, where, policy)), dims,
                     keepdim);

@@ -59,6 +59,16 @@ struct Term {
   }
 };
 
+// A term times a factor in two parts.
+template <class Real>
+struct ScaledTerm {
+  SAFEOPS_INLINE Real operator()(Real x, Real shift, Real lowest, Real power, Real high,
+                                 Real low) const {
+    const Real term = relative_exponential(x, shift, lowest, power);
+    return mul_add(term, high, term * low);
+  }
+};
+
 template <class Real, bool kKeeps>
 struct MassOf {
   template <class Span>
@@ -146,13 +156,7 @@ SAFEOPS_INLINE void softmax_forward_row(Row& row, const Resolution& policy) {
         low);
   } else {
     const Reference<Value> at = reference_at<Real>(mass.level);
-    row.write(
-        empty, policy,
-        [](Real x, Real shift, Real lowest, Real power, Real h, Real l) SAFEOPS_LANES {
-          const Real term = relative_exponential(x, shift, lowest, power);
-          return mul_add(term, h, term * l);
-        },
-        at.shift, at.lowest, at.power, high, low);
+    row.write(empty, policy, ScaledTerm<Real>(), at.shift, at.lowest, at.power, high, low);
   }
 }
 
@@ -348,13 +352,8 @@ SAFEOPS_INLINE void logsumexp_backward_row(Row& row, const Resolution& policy) {
   }
   const Value high = rounded_to<Real>(terms.factor);
   const Value low = select(is_finite(high), terms.factor - high, Value(0.0));
-  row.write(
-      empty, policy,
-      [](Real x, Real shift, Real lowest, Real power, Real h, Real l) SAFEOPS_LANES {
-        const Real term = relative_exponential(x, shift, lowest, power);
-        return mul_add(term, h, term * l);
-      },
-      terms.at.shift, terms.at.lowest, terms.at.power, high, low);
+  row.write(empty, policy, ScaledTerm<Real>(), terms.at.shift, terms.at.lowest, terms.at.power,
+            high, low);
 }
 
 SAFEOPS_END_LANES
