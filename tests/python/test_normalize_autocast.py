@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,20 +9,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import safeops
 from samples import DTYPES, assert_same_bits, identifier
-
-
-@pytest.fixture
-def cuda_autocast() -> Iterator[None]:
-    # torch.autocast("cuda") switches itself off where there is no device.
-    enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", torch.float16)
-    torch.autocast_increment_nesting()
-    yield
-    torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
-    torch.set_autocast_enabled("cuda", enabled)
-    torch.set_autocast_dtype("cuda", dtype)
 
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=identifier)

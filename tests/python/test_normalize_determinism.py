@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -20,13 +18,6 @@ from samples import (
 )
 
 SHAPES = ((1, 1_000_003), (2, 300_000), (5_000, 257), (40_000, 33), (200_000, 3))
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def sparse_rows(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -24,13 +23,6 @@ from softmax_samples import (
 )
 
 SHAPES = ((1, 500_003), (2, 100_000), (2_000, 257), (10_000, 33), (60_000, 3))
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "where"])
