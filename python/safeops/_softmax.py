@@ -142,7 +142,8 @@ def log_softmax(
     Args:
         input, dim, dtype, where, policy, out: as in :func:`softmax`.
         eps: what ``epsilon`` takes the logarithm of at an empty row: finite and above 0. None
-            means that of the scope, else 1e-12 (2**-14 for float16). No other policy uses it.
+            means that of the scope, else 1e-12 (2**-14 for a float16 result). No other policy
+            uses it.
 
     Returns:
         A contiguous tensor with the shape of ``input`` and dtype ``dtype``, else that of ``input``;

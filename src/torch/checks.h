@@ -39,7 +39,7 @@ std::optional<Element> element_of(at::ScalarType dtype);
 [[noreturn]] void refuse_dtype(Operator op, const char* argument, const char* accepted,
                                at::ScalarType dtype);
 
-/// True if `value` is float64 and of the shape of self with the reduced dims kept as size 1.
+/// True if `value` is of `dtype` and of the shape of self with the reduced dims kept as size 1.
 bool is_row_value(const at::Tensor& value, const at::Tensor& self,
                   const std::vector<std::int64_t>& dims, at::ScalarType dtype = at::kDouble);
 
