@@ -29,6 +29,8 @@ std::atomic<int> current_level{1};
 thread_local std::uint64_t forward_serial = 0, backward_serial = 0;
 thread_local safeops_hit last_hit = {};
 thread_local bool has_last_hit = false;
+thread_local safeops_hit latent_hit = {};
+thread_local bool has_latent_hit = false;
 
 Slot& slot(Operator op, Condition condition, Direction direction, Device device) {
   return slots[static_cast<int>(op)][static_cast<int>(condition)][static_cast<int>(direction)]
@@ -72,6 +74,10 @@ safeops_hit summarize(const Call& call, const Hits& hits) {
       summary.condition = i;
     }
   }
+  if (most == 0) {
+    summary.first_row = hits.latent.first;
+    summary.condition = static_cast<std::int32_t>(Condition::zero_argument);
+  }
   summary.rows = call.rows;
   summary.op = static_cast<std::int32_t>(call.op);
   summary.direction = static_cast<std::int32_t>(call.direction);
@@ -111,21 +117,34 @@ std::uint64_t settle(const Call& call, const Hits& hits) {
       if (hits.of[i].count != 0) count(call, static_cast<Condition>(i), hits.of[i], level);
     }
   }
-  if (summary.count == 0) return 0;
-  const std::uint64_t epoch = next_epoch();
   const bool forward = call.direction == Direction::forward;
-  summary.serial = forward ? epoch : backward_serial;
-  if (forward) {
-    forward_serial = epoch;
-  } else if (level != 0) {
-    backward_ring().push(summary);
+  if (summary.count == 0) {
+    has_latent_hit = forward && hits.latent.count != 0;
+    if (has_latent_hit) latent_hit = summary;
+    return 0;
   }
+  summary.serial = backward_serial;
+  // Before the epoch moves: who sees that it has must find the hit.
+  if (!forward && level != 0) backward_ring().push(summary);
+  const std::uint64_t epoch = next_epoch();
+  if (forward) summary.serial = forward_serial = epoch;
   last_hit = summary;
   has_last_hit = true;
   return forward ? epoch : 0;
 }
 
-std::uint64_t last_forward_serial() { return forward_serial; }
+ForwardWatch::ForwardWatch() : before_(forward_serial) { has_latent_hit = false; }
+
+std::uint64_t ForwardWatch::serial() const {
+  if (forward_serial != before_) return forward_serial;
+  if (!has_latent_hit) return 0;
+  has_latent_hit = false;
+  forward_serial = next_epoch();
+  last_hit = latent_hit;
+  last_hit.serial = forward_serial;
+  has_last_hit = true;
+  return forward_serial;
+}
 
 SerialScope::SerialScope(std::uint64_t serial) : outer_(backward_serial) {
   backward_serial = serial;

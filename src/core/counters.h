@@ -24,9 +24,17 @@ struct Call {
 /// forward call that hit, else 0.
 std::uint64_t settle(const Call& call, const Hits& hits);
 
-/// The serial of the last forward call on this thread that hit. A binding compares it before and
-/// after a call to learn whether that call hit.
-std::uint64_t last_forward_serial();
+/// Watches one forward call on this thread for the node that will differentiate it.
+class ForwardWatch {
+ public:
+  ForwardWatch();
+  /// The serial of the call if it hit. A call that met latent singularities alone is given one now,
+  /// as if it had hit no element: its line will be needed when backward hits. Else 0.
+  std::uint64_t serial() const;
+
+ private:
+  std::uint64_t before_;
+};
 
 /// Attributes backward executions on this thread to a forward call while it lives.
 class SerialScope {

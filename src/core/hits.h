@@ -28,6 +28,9 @@ struct Hit {
 struct Hits {
   Hit of[kConditions];
   Hit raising;
+  /// Elements of a forward execution whose value is regular and whose slope is singular: only a
+  /// backward execution will count them.
+  Hit latent;
 
   Hit& operator[](Condition condition) { return of[static_cast<int>(condition)]; }
   const Hit& operator[](Condition condition) const { return of[static_cast<int>(condition)]; }
@@ -35,16 +38,14 @@ struct Hits {
   /// Sums and minima commute, so the merged result does not depend on the order in which chunks
   /// finish.
   void merge(const Hits& other) {
-    for (int i = 0; i < kConditions; ++i) {
-      of[i].count += other.of[i].count;
-      of[i].first = std::min(of[i].first, other.of[i].first);
-    }
-    raising.count += other.raising.count;
-    raising.first = std::min(raising.first, other.raising.first);
+    for (int i = 0; i < kConditions; ++i) of[i].add(other.of[i].count, other.of[i].first);
+    raising.add(other.raising.count, other.raising.first);
+    latent.add(other.latent.count, other.latent.first);
   }
 
   bool any() const {
-    return std::any_of(std::begin(of), std::end(of), [](const Hit& hit) { return hit.count != 0; });
+    return latent.count != 0 ||
+           std::any_of(std::begin(of), std::end(of), [](const Hit& hit) { return hit.count != 0; });
   }
 };
 

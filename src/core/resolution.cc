@@ -8,9 +8,9 @@
 namespace safeops {
 namespace {
 
-// The smallest eps whose reciprocal is finite in the dtype. For float64 that is subnormal, and 1 /
-// max, which rounds to 2^-1024, is just too small.
-double smallest_usable(Element element) {
+// 1 over the largest finite number of the dtype. For float64 the smallest number whose reciprocal
+// is finite: it is subnormal, and 1 / max, which rounds to 2^-1024, is just too small.
+double smallest_reciprocal(Element element) {
   switch (element) {
     case Element::float16:
       return 1 / 65504.0;
@@ -24,10 +24,25 @@ double smallest_usable(Element element) {
   return 0x1.0000000000004p-1024;
 }
 
+double smallest_usable(AtFloor at_floor, Element element) {
+  const double reciprocal = smallest_reciprocal(element);
+  switch (at_floor) {
+    case AtFloor::reciprocal:
+      return reciprocal;
+    case AtFloor::reciprocal_root:
+      // In float64 the root of every number above 0 has a reciprocal.
+      if (element != Element::float64) return reciprocal * reciprocal;
+      break;
+    case AtFloor::finite:
+      break;
+  }
+  return std::numeric_limits<double>::denorm_min();
+}
+
 }  // namespace
 
-ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps,
-                        Element element) {
+ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps, Element element,
+                        AtFloor at_floor) {
   if (!eps) {
     if (policy == Policy::stock) return {stock_eps};
     // 1 / 1e-12 overflows float16; 2^-14 is its smallest normal number.
@@ -37,9 +52,9 @@ ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_e
   if (!std::isfinite(*eps) || *eps < 0) return {0, ResolvedEps::Refusal::not_finite_or_negative};
   // A caller that flushes to zero would find every subnormal eps large enough.
   const FloatEnvironment environment;
-  const double smallest = smallest_usable(element);
+  const double smallest = smallest_usable(at_floor, element);
   if (policy == Policy::epsilon && !(*eps >= smallest)) {
-    return {0, ResolvedEps::Refusal::reciprocal_overflows, smallest};
+    return {0, ResolvedEps::Refusal::too_small, smallest};
   }
   return {*eps + 0.0};  // -0.0 would turn the sign of g / 0
 }

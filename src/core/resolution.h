@@ -19,19 +19,23 @@ struct Resolution {
   bool fills = false;
 };
 
+/// What an operator makes of eps where its denominator or argument is raised to it: 1/eps (a
+/// quotient, the gradient of a norm), 1/sqrt(eps), or what is finite for every eps above 0.
+enum class AtFloor : std::uint8_t { reciprocal, reciprocal_root, finite };
+
 /// The eps a call works with, or why its eps is refused.
 struct ResolvedEps {
-  enum class Refusal : std::uint8_t { none, not_finite_or_negative, reciprocal_overflows };
+  enum class Refusal : std::uint8_t { none, not_finite_or_negative, too_small };
   double value = 0;
   Refusal refusal = Refusal::none;
-  double smallest_usable = 0;  ///< set with reciprocal_overflows
+  double smallest_usable = 0;  ///< set with too_small
 };
 
 /// eps=None means: `stock_eps` under stock; 1e-12 (float16: 2^-14) under epsilon; 0 otherwise.
-/// Under epsilon 1/eps must be finite in the gradient's dtype, so that a floored row cannot produce
-/// an infinite gradient out of a finite one of magnitude 1.
-ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps,
-                        Element element);
+/// Under epsilon what the operator makes of eps must be finite in the dtype, so that a floored row
+/// cannot produce an infinite number out of a finite one of magnitude 1.
+ResolvedEps resolve_eps(Policy policy, std::optional<double> eps, double stock_eps, Element element,
+                        AtFloor at_floor = AtFloor::reciprocal);
 
 /// `backward` decides the fill of `raise`: a forward result is discarded, a gradient at a row whose
 /// incoming gradient is zero is kept and must be zero.

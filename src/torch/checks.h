@@ -31,6 +31,11 @@ void check_eps_is_a_threshold(Operator op, const ResolvedEps& resolved, std::opt
 /// A short decimal that is not below the value, so that what a message advises works.
 std::string rounded_up(double value);
 
+/// False for a tensor that is sparse, nested, quantized or of another layout that no kernel knows.
+inline bool is_dense(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized();
+}
+
 /// The storage type of the elements, for complex dtypes that of their parts; nothing for dtypes
 /// that no kernel knows.
 std::optional<Element> element_of(at::ScalarType dtype);

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "torch/graft.h"
 #include "torch/out_variant.h"
-#include "torch/row_autograd.h"
 
 namespace safeops {
 

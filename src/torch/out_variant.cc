@@ -25,7 +25,8 @@ void fill_out(at::Tensor& out, std::initializer_list<at::Tensor> inputs, Policy 
   }
   const at::Tensor temporary = result.make();
   fill(temporary);
-  at::native::resize_output(out, result.sizes);
+  if (at::native::resize_output(out, result.sizes))
+    out.as_strided_(temporary.sizes(), temporary.strides());
   out.copy_(temporary);
 }
 

@@ -1,31 +1,15 @@
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/logical_not.h>
-#include <ATen/ops/masked_fill.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <tuple>
 
 #include "core/counters.h"
-#include "torch/operator_node.h"
+#include "torch/graft.h"
 
 namespace safeops {
-
-inline bool has_tangent(const at::Tensor& tensor) {
-  return torch::autograd::isFwGradDefined(std::optional<at::Tensor>(tensor));
-}
-
-// factor * u where the row is singular, 0 elsewhere. A linear map of u also for NaN and infinity: a
-// constant would have the derivative 0.
-inline at::Tensor singular_multiple(const at::Tensor& u, const at::Tensor& singular,
-                                    double factor) {
-  const at::Tensor regular = singular.logical_not();
-  return (u.masked_fill(regular, 0) * factor).masked_fill(regular, 0);
-}
 
 /// What a backward pass may need of its forward pass. Of one result it is output and row value.
 enum class Saves : std::uint8_t { input, output, row_value, mask };
@@ -60,7 +44,7 @@ class RowAutograd {
       node = make_node<OperatorNode<FirstOrder>>();
       node->set_next_edges(torch::autograd::collect_next_edges(x));
     }
-    const std::uint64_t serial_before = last_forward_serial();
+    const ForwardWatch watch;
     auto returned = [&] {
       const at::AutoDispatchBelowADInplaceOrView below;
       return Room::forward_operator().redispatch(keys & c10::after_autograd_keyset, x,
@@ -79,8 +63,7 @@ class RowAutograd {
     }
     if (node) {
       // Only now: a saved variable takes a snapshot of the tangent.
-      node->attributes = {attributes,
-                          last_forward_serial() == serial_before ? 0 : last_forward_serial()};
+      node->attributes = {attributes, watch.serial()};
       const Saved saved = choose(x, results, mask);
       for (std::size_t i = 0; i < saved.size(); ++i)
         node->save(i, saved[i], is_differentiable_result(Room::kSaves[i], results.size()));
@@ -89,8 +72,7 @@ class RowAutograd {
     return returned;
   }
 
-  /// The fused kernel gives the value, the formula its derivatives: a node that passes gradients
-  /// through unchanged joins the one to the graph of the other.
+  /// The fused kernel gives the value, the formula its derivatives.
   static at::Tensor backward(c10::DispatchKeySet keys, const Attributes& attributes,
                              const at::Tensor& g, const Saved& saved) {
     const auto fused = [&] {
@@ -109,15 +91,8 @@ class RowAutograd {
     }
     if (!differentiated) return fused();
     const at::Tensor formula = Room::backward_formula(g, saved, attributes);
-    at::Tensor gradient = fused();
-    if (formula.requires_grad()) {
-      const auto node = make_node<OperatorNode<Graft>>();
-      node->set_next_edges(torch::autograd::collect_next_edges(formula));
-      torch::autograd::set_history(gradient, node);
-      announce(NodePointer(node));
-    }
-    if (has_tangent(formula))
-      gradient._set_fw_grad(formula._fw_grad(0), 0, /*is_inplace_op=*/false);
+    const at::Tensor gradient = fused();
+    graft<Room>(gradient, formula);
     return gradient;
   }
 
@@ -156,49 +131,23 @@ class RowAutograd {
   struct FirstOrder {
     static constexpr const char* kName = Room::kForwardName;
     static constexpr std::size_t kSaved = Room::kSaves.size(), kInputs = 1;
-    struct Attributes {
-      typename Room::Attributes room;
-      std::uint64_t serial = 0;  // of the forward call if it hit; compiled graphs do not carry it
-      template <class F>
-      void each(const F& f) {
-        room.each(f);
-      }
-      template <class F>
-      void each(const F& f) const {
-        room.each(f);
-      }
-    };
+    using Attributes = WithSerial<typename Room::Attributes>;
     static variable_list apply(const variable_list& grads, const Saved& saved,
-                               const Attributes& attributes) {
+                               const std::array<bool, 1>&, const Attributes& attributes) {
       at::Tensor gradient;
       if (grads[0].defined()) {
         const SerialScope scope(attributes.serial);
-        gradient = attributes.room.pass(
+        gradient = attributes.plain.pass(
             [](const auto&... arguments) { return Room::backward_operator().call(arguments...); },
             grads[0], saved);
       }
       if constexpr (Room::kDifferentiable == 2) {
         if (grads[1].defined()) {
-          const at::Tensor through_r = Room::row_gradient(grads[1], saved, attributes.room);
+          const at::Tensor through_r = Room::row_gradient(grads[1], saved, attributes.plain);
           gradient = gradient.defined() ? gradient + through_r : through_r;
         }
       }
       return {gradient};
-    }
-  };
-
-  struct Graft {
-    static constexpr const char* kName = Room::kBackwardName;
-    static constexpr std::size_t kSaved = 0, kInputs = 1;
-    struct Attributes {
-      template <class F>
-      void each(const F&) {}
-      template <class F>
-      void each(const F&) const {}
-    };
-    static variable_list apply(const variable_list& grads, const std::array<at::Tensor, 0>&,
-                               const Attributes&) {
-      return {grads[0]};
     }
   };
 };

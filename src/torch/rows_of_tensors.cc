@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "torch/checks.h"
+#include "torch/streaming.h"
 
 namespace safeops {
 namespace {
@@ -166,17 +167,12 @@ std::optional<RowLayout> row_layout_or_copy_mask(RowOperands& operands, const Re
   return row_layout(operands, reduced, walkable);
 }
 
-// Stores past the cache save reading the lines that they overwrite. They pay from half a last-level
-// cache on, and only where runs begin and end with a line: one that two rows share would go to
-// memory twice.
-bool worth_streaming(const at::Tensor& output, const RowLayout& layout, std::size_t which) {
-  constexpr std::size_t kBytes = std::size_t{1} << 24, kLine = 64;
-  const auto is_whole = [&](std::ptrdiff_t stride) {
-    return stride == 1 || static_cast<std::size_t>(stride) * output.itemsize() % kLine == 0;
-  };
-  const RowLayout::Strides& strides = layout.operand[which];
-  return output.nbytes() >= kBytes && is_whole(strides.step) &&
-         std::all_of(strides.kept, strides.kept + layout.kept_dims, is_whole);
+bool stores_past_cache(const at::Tensor& output, const RowLayout::Strides& strides,
+                       std::size_t kept_dims) {
+  const auto element = static_cast<std::int64_t>(output.itemsize());
+  c10::SmallVector<std::int64_t, kMaxKeptDims + 1> bytes = {strides.step * element};
+  for (std::size_t d = 0; d < kept_dims; ++d) bytes.push_back(strides.kept[d] * element);
+  return worth_streaming(output, bytes);
 }
 
 bool try_run(RowOperands& operands, const ReducedDims& reduced, WalkableRows walkable,
@@ -194,7 +190,8 @@ bool try_run(RowOperands& operands, const ReducedDims& reduced, WalkableRows wal
   arguments.output = output.defined() ? output.mutable_data_ptr() : nullptr;
   arguments.storage.output = element_of(leading(operands).scalar_type()).value();
   arguments.storage.mask = mask.defined() ? mask.const_data_ptr<bool>() : nullptr;
-  arguments.streams = output.defined() && worth_streaming(output, *layout, inputs.size());
+  arguments.streams = output.defined() &&
+                      stores_past_cache(output, layout->operand[inputs.size()], layout->kept_dims);
   kernel(arguments);
   return true;
 }

@@ -188,9 +188,10 @@ TEST_F(Counters, LastHitSummarizesTheCallOnItsThread) {
   Hits hits = hits_of(Condition::zero_norm, 1, 3);
   hits[Condition::below_eps].add(2, 1);
   hits[Condition::rescued].add(50, 0);
+  const ForwardWatch watch;
   const std::uint64_t serial = settle(call, hits);
   EXPECT_NE(serial, 0u);
-  EXPECT_EQ(last_forward_serial(), serial);
+  EXPECT_EQ(watch.serial(), serial);
   settle(call, hits_of(Condition::rescued, 1, 0));
   safeops_hit hit;
   ASSERT_EQ(safeops_last_hit(&hit), 1);
@@ -314,7 +315,12 @@ TEST(DiagnosticsNames, AreThoseOfTheDocumentsAndEndInNull) {
     EXPECT_EQ(name(static_cast<Condition>(i)), conditions[i]);
     EXPECT_EQ(safeops_condition_is_hit(i), i < kHitConditions ? 1 : 0);
   }
-  EXPECT_STREQ(safeops_operator_name(0), "normalize");
+  const char* const operators[] = {"normalize",  "softmax", "log_softmax", "logsumexp", "div",
+                                   "reciprocal", "rsqrt",   "sqrt",        "log"};
+  for (int i = 0; i < kOperators; ++i) {
+    EXPECT_STREQ(safeops_operator_name(i), operators[i]);
+    EXPECT_EQ(name(static_cast<Operator>(i)), operators[i]);
+  }
   EXPECT_STREQ(safeops_direction_name(0), "forward");
   EXPECT_STREQ(safeops_direction_name(1), "backward");
   EXPECT_STREQ(safeops_device_name(0), "cpu");

@@ -59,7 +59,7 @@ TEST(ResolveEps, ZeroIsRefusedUnderEpsilonOnly) {
     for (const Policy policy : kAllPolicies) {
       const ResolvedEps eps = resolve_eps(policy, 0.0, kStockEps, element);
       if (policy == Policy::epsilon) {
-        EXPECT_EQ(eps.refusal, Refusal::reciprocal_overflows) << name(element);
+        EXPECT_EQ(eps.refusal, Refusal::too_small) << name(element);
       } else {
         EXPECT_EQ(eps.refusal, Refusal::none) << name(policy) << ' ' << name(element);
         EXPECT_EQ(eps.value, 0.0);
@@ -76,23 +76,55 @@ TEST(ResolveEps, MinusZeroIsZero) {
   EXPECT_FALSE(std::signbit(eps.value));
 }
 
+double at_floor(AtFloor what, double eps) {
+  switch (what) {
+    case AtFloor::reciprocal:
+      return 1 / eps;
+    case AtFloor::reciprocal_root:
+      return 1 / std::sqrt(eps);
+    case AtFloor::finite:
+      break;
+  }
+  return std::sqrt(eps);
+}
+
+constexpr AtFloor kAllAtFloor[] = {AtFloor::reciprocal, AtFloor::reciprocal_root, AtFloor::finite};
+
 TEST(ResolveEps, RefusalNamesTheSmallestUsableEps) {
   for (const Element element : kElements) {
-    const double tiny = 0.5 / largest(element);
-    const ResolvedEps refused = resolve_eps(Policy::epsilon, tiny, kStockEps, element);
-    ASSERT_EQ(refused.refusal, Refusal::reciprocal_overflows) << name(element);
-    const double smallest = refused.smallest_usable;
-    const ResolvedEps accepted = resolve_eps(Policy::epsilon, smallest, kStockEps, element);
-    EXPECT_EQ(accepted.refusal, Refusal::none) << name(element) << ' ' << smallest;
-    EXPECT_EQ(accepted.value, smallest) << name(element);
-    EXPECT_TRUE(std::isfinite(rounded(element, 1 / smallest))) << name(element) << ' ' << smallest;
-    EXPECT_EQ(resolve_eps(Policy::epsilon, smallest * 0.99, kStockEps, element).refusal,
-              Refusal::reciprocal_overflows)
-        << name(element) << ' ' << smallest;
-    for (const Policy policy : {Policy::stock, Policy::nan, Policy::zero, Policy::raise}) {
-      EXPECT_EQ(resolve_eps(policy, tiny, kStockEps, element).value, tiny)
-          << name(policy) << ' ' << name(element);
+    for (const AtFloor what : kAllAtFloor) {
+      const auto under_epsilon = [&](double eps) {
+        return resolve_eps(Policy::epsilon, eps, kStockEps, element, what);
+      };
+      const double smallest = under_epsilon(0).smallest_usable;
+      EXPECT_EQ(under_epsilon(smallest).refusal, Refusal::none) << name(element) << ' ' << smallest;
+      EXPECT_EQ(under_epsilon(smallest).value, smallest) << name(element);
+      EXPECT_TRUE(std::isfinite(rounded(element, at_floor(what, smallest))))
+          << name(element) << ' ' << smallest;
+      const double below = std::nextafter(smallest, 0);
+      EXPECT_EQ(under_epsilon(below).refusal, Refusal::too_small) << name(element) << ' ' << below;
+      EXPECT_EQ(under_epsilon(below).smallest_usable, smallest) << name(element);
     }
+  }
+}
+
+TEST(ResolveEps, NoEpsIsTooSmallWhereNothingIsFloored) {
+  for (const Element element : kElements) {
+    const double tiny = 0.5 / largest(element);
+    for (const Policy policy : {Policy::stock, Policy::nan, Policy::zero, Policy::raise}) {
+      for (const AtFloor what : kAllAtFloor) {
+        EXPECT_EQ(resolve_eps(policy, tiny, kStockEps, element, what).value, tiny)
+            << name(policy) << ' ' << name(element);
+      }
+    }
+  }
+}
+
+TEST(ResolveEps, EveryPositiveEpsHasALogarithm) {
+  for (const Element element : kElements) {
+    const double tiniest = std::numeric_limits<double>::denorm_min();
+    EXPECT_EQ(resolve_eps(Policy::epsilon, tiniest, 0, element, AtFloor::finite).value, tiniest)
+        << name(element);
   }
 }
 

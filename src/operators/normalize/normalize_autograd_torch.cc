@@ -14,6 +14,7 @@
 #include "operators/normalize/normalize_torch.h"
 #include "torch/out_kernels.h"
 #include "torch/row_autograd.h"
+#include "torch/singular_multiple.h"
 
 namespace safeops {
 namespace {
@@ -164,8 +165,7 @@ Tensor backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Ten
 Tensor normalize_autograd(c10::DispatchKeySet keys, const Tensor& self, double p, IntArrayRef dim,
                           std::optional<double> eps, std::string_view policy) {
   // What is not dense goes on to its refusal, which then names this operator.
-  const bool dense = self.layout() == at::kStrided && !self.is_nested();
-  if (dense && (torch::autograd::compute_requires_grad(self) || has_tangent(self))) {
+  if (is_dense(self) && (torch::autograd::compute_requires_grad(self) || has_tangent(self))) {
     const double threshold = checked_eps(self, p, dim, eps, policy);
     return std::get<0>(normalize_forward_operator().call(self, p, dim, threshold, policy));
   }

@@ -39,7 +39,7 @@ double checked_eps(const Tensor& self, double p, at::IntArrayRef dim, std::optio
   check_identity(self, p, dim);
   const ResolvedEps resolved = resolve_eps(chosen, eps, kStockEps, element);
   check_eps_is_a_threshold(Operator::normalize, resolved, eps);
-  TORCH_CHECK_VALUE(resolved.refusal != ResolvedEps::Refusal::reciprocal_overflows,
+  TORCH_CHECK_VALUE(resolved.refusal != ResolvedEps::Refusal::too_small,
                     "safeops::normalize: eps must be at least ",
                     rounded_up(resolved.smallest_usable), " under policy 'epsilon' for ",
                     dtype_name(self.scalar_type()),

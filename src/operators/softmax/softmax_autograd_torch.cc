@@ -12,6 +12,7 @@
 #include "operators/softmax/softmax_torch.h"
 #include "torch/out_kernels.h"
 #include "torch/row_autograd.h"
+#include "torch/singular_multiple.h"
 
 namespace safeops {
 namespace {
@@ -191,10 +192,6 @@ struct LogSumExpRoom {
     return {tangent.to(x.scalar_type())};
   }
 };
-
-bool is_dense(const Tensor& tensor) {
-  return tensor.layout() == at::kStrided && !tensor.is_nested();
-}
 
 // What is not dense goes on to its refusal, which then names the public operator.
 bool differentiates(const Tensor& self, const OptionalTensor& where) {

@@ -1,7 +1,6 @@
 #include <ATen/ExpandUtils.h>
 #include <c10/util/Exception.h>
 
-#include "core/float_environment.h"
 #include "operators/softmax/softmax_torch.h"
 #include "torch/outcome.h"
 
@@ -12,16 +11,12 @@ constexpr const char* kAccepted = "float16, bfloat16, float32 or float64";
 
 bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
-// Not resolve_eps alone: eps is the argument of a logarithm here, which is finite for every
-// positive number.
 double checked_eps(Operator op, Policy policy, std::optional<double> eps, at::ScalarType dtype) {
   constexpr double kNoStockEps = 0;
-  const Policy rule = eps && policy == Policy::epsilon ? Policy::stock : policy;
-  const ResolvedEps resolved = resolve_eps(rule, eps, kNoStockEps, element_of(dtype).value());
+  const ResolvedEps resolved =
+      resolve_eps(policy, eps, kNoStockEps, element_of(dtype).value(), AtFloor::finite);
   check_eps_is_a_threshold(op, resolved, eps);
-  // A caller that flushes to zero would find every subnormal eps too small.
-  const FloatEnvironment environment;
-  TORCH_CHECK_VALUE(policy != Policy::epsilon || resolved.value > 0, "safeops::", name(op),
+  TORCH_CHECK_VALUE(resolved.refusal != ResolvedEps::Refusal::too_small, "safeops::", name(op),
                     ": eps must be positive under policy 'epsilon', because log(eps) must be "
                     "finite there, got ",
                     eps.value_or(0), "; raise eps or use policy 'zero'");
