@@ -9,8 +9,18 @@
 namespace safeops {
 
 /// The operators that count, in the order of their slots.
-enum class Operator : std::uint8_t { normalize, softmax, log_softmax, logsumexp };
-inline constexpr int kOperators = 4;
+enum class Operator : std::uint8_t {
+  normalize,
+  softmax,
+  log_softmax,
+  logsumexp,
+  div,
+  reciprocal,
+  rsqrt,
+  sqrt,
+  log,
+};
+inline constexpr int kOperators = 9;
 
 /// Why a row or element was counted. The first six are hits (singular points); the rest are
 /// notices, which never change a value and never warn.

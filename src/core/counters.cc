@@ -93,8 +93,9 @@ const char* name_or_null(const std::array<const char*, kCount>& names, int value
                                                         : nullptr;
 }
 
-constexpr std::array<const char*, kOperators> kOperatorNames = {"normalize", "softmax",
-                                                                "log_softmax", "logsumexp"};
+constexpr std::array<const char*, kOperators> kOperatorNames = {
+    "normalize",  "softmax", "log_softmax", "logsumexp", "div",
+    "reciprocal", "rsqrt",   "sqrt",        "log"};
 constexpr std::array<const char*, kConditions> kConditionNames = {
     "zero_norm",         "below_eps",       "empty_row", "zero_denominator", "zero_argument",
     "negative_argument", "nonfinite_input", "rescued",   "finite_min_row"};

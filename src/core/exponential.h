@@ -104,12 +104,12 @@ SAFEOPS_INLINE Real relative_exponential(Real x, Real shift, Real lowest, Real p
   }
 }
 
-// ln x in fp64 for positive normal x, below 1 ulp; NaN for NaN. After fdlibm's e_log.c: with
-// x = 2^n (1 + f) and s = f / (2 + f), ln(1 + f) = 2 s + s R(s^2), and the coefficients are that
-// file's minimax for R.
+// ln(x 2^-shift) in fp64 for positive normal x, below 1 ulp; NaN for NaN. After fdlibm's e_log.c:
+// with x = 2^n (1 + f) and s = f / (2 + f), ln(1 + f) = 2 s + s R(s^2), and the coefficients are
+// that file's minimax for R.
 template <class Value>
-SAFEOPS_INLINE Value natural_logarithm(Value x) {
-  Value m = significand(x), n = exponent(x);
+SAFEOPS_INLINE Value natural_logarithm(Value x, Value shift = Value(0.0)) {
+  Value m = significand(x), n = exponent(x) - shift;
   const auto upper = Value(0x1.6a09e667f3bcdp0) < m;
   m = select(upper, m * Value(0.5), m);
   n = select(upper, n + Value(1.0), n);

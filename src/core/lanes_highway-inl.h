@@ -10,6 +10,8 @@
 #define SAFEOPS_CORE_LANES_HIGHWAY_INL_H_
 #endif
 
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 #include "core/element.h"
@@ -19,6 +21,26 @@
 SAFEOPS_BEGIN_LANES
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+// Whether mul_add rounds once. SSE4 has no such instruction.
+inline constexpr bool kFusedMulAdd = HWY_NATIVE_FMA;
+
+template <class T>
+struct FloatFormat;
+template <>
+struct FloatFormat<float> {
+  using Bits = uint32_t;
+  static constexpr int kFractionBits = 23;
+  static constexpr Bits kFraction = 0x7FFFFF;
+  static constexpr float kBias = 127;
+};
+template <>
+struct FloatFormat<double> {
+  using Bits = uint64_t;
+  static constexpr int kFractionBits = 52;
+  static constexpr Bits kFraction = 0xFFFFFFFFFFFFF;
+  static constexpr double kBias = 1023;
+};
 
 template <class T>
 struct Mask;
@@ -68,13 +90,14 @@ struct Lanes {
   // does something else elsewhere.
   friend HWY_INLINE Lanes larger_number(Lanes a, Lanes b) { return hn::Max(a.raw, b.raw); }
   friend HWY_INLINE Lanes round_even(Lanes x) { return hn::Round(x.raw); }
+  friend HWY_INLINE Lanes round_down(Lanes x) { return hn::Floor(x.raw); }
+  friend HWY_INLINE Lanes round_to_zero(Lanes x) { return hn::Trunc(x.raw); }
   // power_of_two and scale_by_power as in lanes_scalar.h; for float the range of n is [-252, 254].
   friend HWY_INLINE Lanes power_of_two(Lanes n) {
-    constexpr int kFraction = sizeof(T) == 4 ? 23 : 52;
-    constexpr T kBias = sizeof(T) == 4 ? T(0x1.8p23 + 127) : T(0x1.8p52 + 1023);
+    constexpr T kBias = T(sizeof(T) == 4 ? 0x1.8p23 : 0x1.8p52) + FloatFormat<T>::kBias;
     const hn::RebindToUnsigned<Tag> bits;
     const auto biased = hn::BitCast(bits, hn::Add(n.raw, hn::Set(Tag(), kBias)));
-    return hn::BitCast(Tag(), hn::ShiftLeft<kFraction>(biased));
+    return hn::BitCast(Tag(), hn::ShiftLeft<FloatFormat<T>::kFractionBits>(biased));
   }
   friend HWY_INLINE Lanes scale_by_power(Lanes x, Lanes n) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -90,17 +113,21 @@ struct Lanes {
     return x * power_of_two(half) * power_of_two(n - half);
 #endif
   }
-  // For T = double.
+  // significand and exponent as in lanes_scalar.h.
   friend HWY_INLINE Lanes significand(Lanes x) {
+    using Bits = typename FloatFormat<T>::Bits;
     const hn::RebindToUnsigned<Tag> bits;
-    const auto fraction = hn::And(hn::BitCast(bits, x.raw), hn::Set(bits, 0xFFFFFFFFFFFFFu));
-    return hn::BitCast(Tag(), hn::Or(fraction, hn::Set(bits, 0x3FF0000000000000u)));
+    const auto fraction =
+        hn::And(hn::BitCast(bits, x.raw), hn::Set(bits, FloatFormat<T>::kFraction));
+    return hn::BitCast(Tag(), hn::Or(fraction, hn::Set(bits, std::bit_cast<Bits>(T(1)))));
   }
   friend HWY_INLINE Lanes exponent(Lanes x) {
+    using Bits = typename FloatFormat<T>::Bits;
     const hn::RebindToUnsigned<Tag> bits;
-    const auto biased = hn::ShiftRight<52>(hn::BitCast(bits, x.raw));
-    const auto placed = hn::Or(biased, hn::Set(bits, 0x4330000000000000u));
-    return Lanes(hn::BitCast(Tag(), placed)) - Lanes(T(0x1p52 + 1023));
+    const auto biased = hn::ShiftRight<FloatFormat<T>::kFractionBits>(hn::BitCast(bits, x.raw));
+    constexpr T kPlace = T(FloatFormat<T>::kFraction) + T(1);  // its last bit is worth 1
+    const auto placed = hn::Or(biased, hn::Set(bits, std::bit_cast<Bits>(kPlace)));
+    return Lanes(hn::BitCast(Tag(), placed)) - Lanes(kPlace + FloatFormat<T>::kBias);
   }
 };
 
@@ -113,6 +140,11 @@ struct Mask {
   friend HWY_INLINE Mask operator|(Mask a, Mask b) { return {hn::Or(a.raw, b.raw)}; }
   friend HWY_INLINE Mask operator!(Mask a) { return {hn::Not(a.raw)}; }
   friend HWY_INLINE bool any(Mask a) { return !hn::AllFalse(Tag(), a.raw); }
+  friend HWY_INLINE size_t count_set(Mask a) { return hn::CountTrue(Tag(), a.raw); }
+  // Of a mask that has one.
+  friend HWY_INLINE size_t first_set(Mask a) {
+    return static_cast<size_t>(hn::FindFirstTrue(Tag(), a.raw));
+  }
 };
 
 struct MaskPair {
@@ -172,6 +204,12 @@ struct LanesPair {
   }
   friend HWY_INLINE LanesPair at_least(LanesPair x, LanesPair floor) {
     return {at_least(x.low, floor.low), at_least(x.high, floor.high)};
+  }
+  friend HWY_INLINE LanesPair round_down(LanesPair x) {
+    return {round_down(x.low), round_down(x.high)};
+  }
+  friend HWY_INLINE LanesPair round_to_zero(LanesPair x) {
+    return {round_to_zero(x.low), round_to_zero(x.high)};
   }
   friend HWY_INLINE LanesPair round_even(LanesPair x) {
     return {round_even(x.low), round_even(x.high)};

@@ -188,6 +188,18 @@ HWY_INLINE bool store_interleaved(const T* from, size_t length, T* to) {
 #endif
 }
 
+// x as an element of type E holds it.
+template <class E, class Real>
+HWY_INLINE Real rounded_to_element(Real x) {
+  if constexpr (std::is_same_v<E, typename Real::Scalar>) {
+    return x;
+  } else {
+    alignas(64) E stored[Real::kLanes];
+    store(x, stored);
+    return load(stored);
+  }
+}
+
 // A lane is set where the byte is not 0.
 template <class Real>
 HWY_INLINE Mask<typename Real::Scalar> load_mask(const bool* p) {
@@ -218,22 +230,37 @@ HWY_INLINE Wide load_lanes(const double* p) {
 }
 
 // Calls f(lane) for every lane that is set, in ascending order.
-template <class F>
-HWY_INLINE void for_each_set(Mask<double> mask, size_t base, F f) {
-  alignas(64) double flag[Lanes<double>::kLanes];
-  store(select(mask, Lanes<double>(1.0), Lanes<double>(0.0)), flag);
-  for (size_t i = 0; i < Lanes<double>::kLanes; ++i) {
+template <class T, class F>
+HWY_INLINE void for_each_set(Mask<T> mask, size_t base, F f) {
+  alignas(64) T flag[Lanes<T>::kLanes];
+  store(select(mask, Lanes<T>(T(1)), Lanes<T>(T(0))), flag);
+  for (size_t i = 0; i < Lanes<T>::kLanes; ++i) {
     if (flag[i] != 0) f(base + i);
   }
 }
-template <class F>
-HWY_INLINE void for_each_set(Mask<double> mask, F f) {
+template <class T, class F>
+HWY_INLINE void for_each_set(Mask<T> mask, F f) {
   for_each_set(mask, 0, f);
 }
 template <class F>
 HWY_INLINE void for_each_set(MaskPair mask, F f) {
   for_each_set(mask.low, 0, f);
   for_each_set(mask.high, Lanes<double>::kLanes, f);
+}
+
+// x, but f(operands...) in the lanes that are set, one after another.
+template <class T, class F, class... V>
+HWY_INLINE Lanes<T> with_set_lanes(Mask<T> mask, Lanes<T> x, F f, V... operands) {
+  struct alignas(64) Buffer {
+    T lane[Lanes<T>::kLanes];
+    explicit HWY_INLINE Buffer(Lanes<T> from) { store(from, lane); }
+  };
+  Buffer result(x);
+  const auto apply = [&](const auto&... buffer) {
+    for_each_set(mask, [&](size_t i) { result.lane[i] = f(buffer.lane[i]...); });
+  };
+  apply(Buffer(operands)...);
+  return load(result.lane);
 }
 
 SAFEOPS_END_LANES

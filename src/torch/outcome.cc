@@ -7,20 +7,39 @@
 namespace safeops {
 namespace {
 
+// What an operator counts.
+const char* unit_of(Operator op) {
+  switch (op) {
+    case Operator::normalize:
+    case Operator::softmax:
+    case Operator::log_softmax:
+    case Operator::logsumexp:
+      return "row";
+    case Operator::div:
+    case Operator::reciprocal:
+    case Operator::rsqrt:
+    case Operator::sqrt:
+    case Operator::log:
+      break;
+  }
+  return "element";
+}
+
 std::string sentence(Operator op, Direction direction, const at::Tensor& input, std::uint64_t rows,
                      const Hits& hits) {
+  const char* const unit = unit_of(op);
   std::ostringstream text;
   text << "safeops::" << name(op) << (direction == Direction::backward ? " (backward)" : "")
-       << ": policy 'raise' met " << hits.raising.count
-       << (hits.raising.count == 1 ? " singular row" : " singular rows") << " of " << rows << " (";
+       << ": policy 'raise' met " << hits.raising.count << " singular " << unit
+       << (hits.raising.count == 1 ? "" : "s") << " of " << rows << " (";
   const char* separator = "";
   for (int i = 0; i < kHitConditions; ++i) {
     if (hits.of[i].count == 0) continue;
     text << separator << name(static_cast<Condition>(i)) << ' ' << hits.of[i].count;
     separator = ", ";
   }
-  text << "; first at row " << hits.raising.first << ") in a " << dtype_name(input.scalar_type())
-       << " tensor of shape " << input.sizes()
+  text << "; first at " << unit << ' ' << hits.raising.first << ") in a "
+       << dtype_name(input.scalar_type()) << " tensor of shape " << input.sizes()
        << "; use policy 'zero', 'epsilon' or 'nan' to continue";
   return text.str();
 }

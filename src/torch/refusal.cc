@@ -39,6 +39,8 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
 
 void refuse_all(torch::Library& library) {
   for (const char* schema : kSchemas) {
+    // Kernels of its own would leave one in terms of others without autograd.
+    if (is_in_place(schema)) continue;
     library.impl(std::string(name_in(schema)).c_str(),
                  torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }

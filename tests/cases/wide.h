@@ -103,6 +103,22 @@ class Wide {
     mpfr_log1p(a.value_, a.value_, MPFR_RNDN);
     return a;
   }
+  friend Wide log(Wide a) {
+    mpfr_log(a.value_, a.value_, MPFR_RNDN);
+    return a;
+  }
+  friend Wide floor(Wide a) {
+    mpfr_floor(a.value_, a.value_);
+    return a;
+  }
+  friend Wide atan2(Wide y, const Wide& x) {
+    mpfr_atan2(y.value_, y.value_, x.value_, MPFR_RNDN);
+    return y;
+  }
+  friend Wide operator-(Wide a) {
+    mpfr_neg(a.value_, a.value_, MPFR_RNDN);
+    return a;
+  }
   /// a * 2^shift, exactly.
   friend Wide scaled(Wide a, long shift) {
     mpfr_mul_2si(a.value_, a.value_, shift, MPFR_RNDN);
@@ -129,6 +145,10 @@ inline Wide power_of_two(long exponent) { return scaled(Wide(1.0), exponent); }
 // The same words for long double, whose 64 bits or more are wide enough to judge results of at most
 // 32 bits, and cost a tenth.
 inline long double exp(long double a) { return std::exp(a); }
+inline long double log(long double a) { return std::log(a); }
+inline long double sqrt(long double a) { return std::sqrt(a); }
+inline long double floor(long double a) { return std::floor(a); }
+inline long double atan2(long double y, long double x) { return std::atan2(y, x); }
 inline long double log1p(long double a) { return std::log1p(a); }
 inline long double abs(long double a) { return std::fabs(a); }
 inline long double scaled(long double a, long shift) {

@@ -1,0 +1,55 @@
+#define SAFEOPS_HIGHWAY
+
+#include "core/run_elements.h"
+#include "operators/division/division.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "operators/division/division_backward_cpu.cc"
+// Must come before anything that includes highway.h.
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "core/walk_elements_highway-inl.h"
+#include "operators/division/division_math.h"
+
+SAFEOPS_BEGIN_LANES
+
+template <class Real, class E>
+using Rsqrt = UnaryBackward<Real, E, DivisionKind::rsqrt>;
+template <class Real, class E>
+using Sqrt = UnaryBackward<Real, E, DivisionKind::sqrt>;
+template <class Real, class E>
+using Log = UnaryBackward<Real, E, DivisionKind::log>;
+
+ElementKernel division_backward_kernel(Element element, DivisionKind kind) {
+  switch (kind) {
+    case DivisionKind::quotient:
+      return element_kernel<QuotientBackward>(element);
+    case DivisionKind::truncated:
+    case DivisionKind::floored:
+      return element_kernel<StepBackward>(element);
+    case DivisionKind::rsqrt:
+      return element_kernel<Rsqrt>(element);
+    case DivisionKind::sqrt:
+      return element_kernel<Sqrt>(element);
+    case DivisionKind::log:
+      break;
+  }
+  return element_kernel<Log>(element);
+}
+
+SAFEOPS_END_LANES
+
+#if HWY_ONCE
+namespace safeops {
+
+HWY_EXPORT(division_backward_kernel);
+
+void division_backward(const ElementArguments& arguments, DivisionKind kind, Executor& executor,
+                       Hits& hits) {
+  run_elements(arguments, HWY_DYNAMIC_DISPATCH(division_backward_kernel)(arguments.element, kind),
+               executor, hits);
+}
+
+}  // namespace safeops
+#endif
