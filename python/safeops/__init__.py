@@ -1,15 +1,17 @@
 """Numerically safe operators for PyTorch, with a choice of what happens at singular points.
 
 ``safeops.normalize`` takes the place of ``torch.nn.functional.normalize``; ``softmax``,
-``log_softmax``, ``softmin`` and ``logsumexp`` that of PyTorch's, with a mask (``where=``). At a row
-that has no answer (its norm is zero, or every element of it is -inf or masked out) a policy decides
-about value and gradient: ``"stock"`` (what PyTorch does), ``"nan"``, ``"epsilon"``, ``"zero"`` or
-``"raise"``. It is chosen in the call (``policy=``), for a block or a function
-(:class:`safeops.policy`), for the process (:func:`safeops.set_default_policy`, environment variable
-``SAFEOPS_POLICY``); the first of these that says something counts.
+``log_softmax``, ``softmin`` and ``logsumexp`` that of PyTorch's, with a mask (``where=``); ``div``
+(also ``divide`` and ``true_divide``), ``reciprocal``, ``rsqrt``, ``sqrt`` and ``log``, each with a
+form in place (``div_``), that of PyTorch's. At a row that has no answer (its norm is zero, or every
+element of it is -inf or masked out) and at an element that has none (a divisor of 0, the logarithm
+of 0) a policy decides about value and gradient: ``"stock"`` (what PyTorch does), ``"nan"``,
+``"epsilon"``, ``"zero"`` or ``"raise"``. It is chosen in the call (``policy=``), for a block or a
+function (:class:`safeops.policy`), for the process (:func:`safeops.set_default_policy`, environment
+variable ``SAFEOPS_POLICY``); the first of these that says something counts.
 
-:mod:`safeops.diagnostics` counts the singular rows that were met, and names the lines that met
-them. :mod:`safeops.nn` has the softmax family as modules.
+:mod:`safeops.diagnostics` counts the singular rows and elements that were met, and names the lines
+that met them. :mod:`safeops.nn` has the softmax family as modules.
 
 >>> import torch, safeops
 >>> x = torch.zeros(2, 3, requires_grad=True)
@@ -21,13 +23,25 @@ tensor([[0., 0., 0.],
 """
 
 from safeops import _library  # isort: skip  (registers the operators that the others bind)
+from safeops import _vmap_division as _vmap_division
 from safeops import _vmap_normalize as _vmap_normalize
 from safeops import _vmap_softmax as _vmap_softmax
 from safeops import diagnostics, nn
 from safeops._config import show_config
+from safeops._division import (
+    div,
+    div_,
+    divide,
+    divide_,
+    reciprocal,
+    reciprocal_,
+    true_divide,
+    true_divide_,
+)
 from safeops._errors import SingularityError, SingularityWarning
 from safeops._normalize import normalize
 from safeops._policy import policy, set_default_policy
+from safeops._roots import log, log_, rsqrt, rsqrt_, sqrt, sqrt_
 from safeops._softmax import log_softmax, logsumexp, softmax, softmin
 
 __version__ = _library.version
@@ -36,13 +50,27 @@ __all__ = [
     "SingularityError",
     "SingularityWarning",
     "diagnostics",
+    "div",
+    "div_",
+    "divide",
+    "divide_",
+    "log",
+    "log_",
     "log_softmax",
     "logsumexp",
     "nn",
     "normalize",
     "policy",
+    "reciprocal",
+    "reciprocal_",
+    "rsqrt",
+    "rsqrt_",
     "set_default_policy",
     "show_config",
     "softmax",
     "softmin",
+    "sqrt",
+    "sqrt_",
+    "true_divide",
+    "true_divide_",
 ]

@@ -1,8 +1,10 @@
-"""Which lines of the caller's program met singular rows.
+"""Which lines of the caller's program met singular rows or elements.
 
-The wrapper of an operator comes here only when the library's hit epoch moved during a call. A
-forward call that hit has a serial, the epoch that it set; its line is remembered under that serial,
-so that a backward hit, which carries the serial of its forward call, finds the line.
+The wrapper of an operator comes here only when the library's hit epoch moved. A forward call that
+hit has a serial, the epoch that it set; its line is remembered under that serial, so that a
+backward hit, which carries the serial of its forward call, finds the line. A forward call that met
+no more than a value whose slope is singular has a serial as well, and a count of 0: it is counted,
+and warned of, when its backward pass hits.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from types import FrameType
+from typing import NamedTuple
 
 import torch
 
@@ -54,10 +57,21 @@ class CallLine:
             self.backward += hit.count
 
 
+class _Unchosen(NamedTuple):
+    """What the warning of a call says for which nobody chose a policy."""
+
+    unit: str
+    stock_gradient: str
+    module: str | None
+
+
 # Reentrant: a destructor that runs while the lock is held may call an operator.
 _lock = threading.RLock()
 _lines: dict[tuple[str, int, str], CallLine] = {}
-_line_of_serial: OrderedDict[int, CallLine] = OrderedDict()
+_call_of_serial: OrderedDict[int, tuple[CallLine, _Unchosen | None]] = OrderedDict()
+
+# The hit epoch up to which backward hits have been given to their lines.
+joined_epoch = 0
 
 
 def _hit_since(epoch: int) -> _library.Hit | None:
@@ -79,7 +93,7 @@ def _caller() -> FrameType:
     return frame
 
 
-def _remember(hit: _library.Hit, frame: FrameType) -> CallLine:
+def _remember(hit: _library.Hit, frame: FrameType, unchosen: _Unchosen | None) -> CallLine:
     filename, lineno = frame.f_code.co_filename, frame.f_lineno
     operator = _library.OPERATORS[hit.op]
     with _lock:
@@ -88,31 +102,51 @@ def _remember(hit: _library.Hit, frame: FrameType) -> CallLine:
             CallLine(filename, lineno, frame.f_code.co_name, operator),
         )
         line.add(hit)
-        _line_of_serial[hit.serial] = line
-        if len(_line_of_serial) > _REMEMBERED_CALLS:
-            _line_of_serial.popitem(last=False)
-    join_backward_hits()
+        _call_of_serial[hit.serial] = line, unchosen
+        if len(_call_of_serial) > _REMEMBERED_CALLS:
+            _call_of_serial.popitem(last=False)
     return line
 
 
 def join_backward_hits() -> None:
-    """Gives the backward hits that the library holds to the lines of their forward calls."""
+    """Gives the backward hits that the library holds to the lines of their forward calls.
+
+    Warns for a line that has not warned yet if nobody chose a policy there.
+    """
+    global joined_epoch
+    unchosen_hits = []
     with _lock:
+        # Read first: a hit that arrives meanwhile may or may not be among those taken.
+        epoch = _library.hit_epoch.value
         for hit in _library.take_backward_hits():
-            line = _line_of_serial.get(hit.serial)
-            if line is not None:
-                line.add(hit)
+            call = _call_of_serial.get(hit.serial)
+            if call is None:
+                continue
+            line, unchosen = call
+            line.add(hit)
+            if unchosen is not None:
+                unchosen_hits.append((line, hit, unchosen))
+        joined_epoch = epoch
+    # Without the lock: a filter or a hook of the program may do anything.
+    for line, hit, unchosen in unchosen_hits:
+        _warn_once(line, hit, unchosen)
 
 
-def note_hit(epoch: int, policy: str, stock_gradient: str) -> None:
+def note_hit(epoch: int, policy: str, unit: str, stock_gradient: str) -> None:
     """Records the line of the call that began at `epoch` and warns if nobody chose a policy."""
     hit = _hit_since(epoch)
     if hit is None:
         return
     frame = _caller()
-    line = _remember(hit, frame)
-    if policy:
-        return
+    unchosen = None
+    if not policy:
+        unchosen = _Unchosen(unit, stock_gradient, frame.f_globals.get("__name__"))
+    line = _remember(hit, frame, unchosen)
+    if unchosen is not None and hit.count:
+        _warn_once(line, hit, unchosen)
+
+
+def _warn_once(line: CallLine, hit: _library.Hit, unchosen: _Unchosen) -> None:
     with _lock:
         if line.warned:
             return
@@ -120,25 +154,28 @@ def note_hit(epoch: int, policy: str, stock_gradient: str) -> None:
     try:
         # Without a registry, so that once per line is decided here and diagnostics.reset() works.
         warnings.warn_explicit(
-            _sentence(hit, stock_gradient),
+            _sentence(hit, unchosen),
             SingularityWarning,
             line.filename,
             line.lineno,
-            module=frame.f_globals.get("__name__"),
+            module=unchosen.module,
         )
     except BaseException:
         line.warned = False  # turned into an error: the next call must raise as well
         raise
 
 
-def _sentence(hit: _library.Hit, stock_gradient: str) -> str:
+def _sentence(hit: _library.Hit, unchosen: _Unchosen) -> str:
+    unit = unchosen.unit
+    where = "" if hit.direction == _FORWARD else " in the backward pass of this call"
     return (
-        f"safeops.{_library.OPERATORS[hit.op]}: {hit.count} of {hit.rows} rows are singular "
-        f"({_library.CONDITIONS[hit.condition]}, first at row {hit.first_row}) in a "
-        f"{hit.dtype.decode()} tensor of shape {list(_library.shape(hit))}, and nobody chose a "
-        f"policy: the value is PyTorch's and the gradient there is {stock_gradient}; choose "
-        f"policy='zero', 'nan', 'epsilon' or 'raise' in the call, in safeops.policy(...) or in "
-        f"SAFEOPS_POLICY, or policy='stock' to keep this without the warning"
+        f"safeops.{_library.OPERATORS[hit.op]}: {hit.count} of {hit.rows} {unit}s are singular "
+        f"({_library.CONDITIONS[hit.condition]}, first at {unit} {hit.first_row}) in a "
+        f"{hit.dtype.decode()} tensor of shape {list(_library.shape(hit))}{where}, and nobody "
+        f"chose a policy: the value is PyTorch's and the gradient there is "
+        f"{unchosen.stock_gradient}; choose policy='zero', 'nan', 'epsilon' or 'raise' in the "
+        f"call, in safeops.policy(...) or in SAFEOPS_POLICY, or policy='stock' to keep this "
+        f"without the warning"
     )
 
 
@@ -152,7 +189,7 @@ def note_failed_call(epoch: int, error: Exception) -> SingularityError | None:
     if hit is None:
         return None
     if _library.level() != 0:
-        _remember(hit, _caller())
+        _remember(hit, _caller(), None)
     if not hit.raised:
         return None
     return SingularityError(
@@ -168,14 +205,16 @@ def note_failed_call(epoch: int, error: Exception) -> SingularityError | None:
 
 def lines_that_hit() -> list[CallLine]:
     """The lines with hits since the last reset, in the order in which they were first met."""
+    join_backward_hits()
     with _lock:
-        join_backward_hits()
         return [line for line in _lines.values() if line.forward or line.backward]
 
 
 def reset() -> None:
     """Forgets counts and warnings, not serials: a later backward pass still finds its line."""
+    global joined_epoch
     with _lock:
+        joined_epoch = _library.hit_epoch.value
         _library.take_backward_hits()
         for line in _lines.values():
             line.forward, line.backward, line.warned = 0, 0, False

@@ -43,7 +43,9 @@ class SingularityError(FloatingPointError, ValueError):
 class SingularityWarning(UserWarning):
     """An operator met a singular row or element, and nobody had chosen a policy.
 
-    Issued once per call line and operator, until ``safeops.diagnostics.reset()``.
+    Issued once per call line and operator, until ``safeops.diagnostics.reset()``. A hit that only
+    the backward pass meets (``sqrt`` at 0) is warned of at the next call of an operator, or at
+    ``safeops.diagnostics.snapshot()``, and under the line of the forward call.
     """
 
 

@@ -21,24 +21,38 @@ class Operator:
         name: its name in ``torch.ops.safeops``, in scopes and in counters.
         stock_gradient: says what PyTorch's gradient at a singular row is, from the eps of the call.
         takes_eps: its arguments end with eps and policy; otherwise with policy alone.
+        unit: what is counted, ``"row"`` or ``"element"``.
+        overload: which overload of the operator; that of ``out=`` is named after it.
+        in_place: the form that changes its first argument and returns it.
     """
 
     def __init__(
-        self, name: str, stock_gradient: Callable[[float | None], str], takes_eps: bool = True
+        self,
+        name: str,
+        stock_gradient: Callable[[float | None], str],
+        *,
+        takes_eps: bool = True,
+        unit: str = "row",
+        overload: str = "",
+        in_place: bool = False,
     ) -> None:
-        overloads = getattr(torch.ops.safeops, name)
         self.name = name
-        self._functional = overloads.default
-        self._into_out = overloads.out
         self._stock_gradient = stock_gradient
         self._takes_eps = takes_eps
+        self._unit = unit
+        overloads = getattr(torch.ops.safeops, f"{name}_" if in_place else name)
+        self._functional = getattr(overloads, overload or "default")
+        if in_place:
+            self._changing, self._functional = self._functional, self._change
+        else:
+            self._into_out = getattr(overloads, f"{overload}_out" if overload else "out")
 
     def run(
         self,
         leading: tuple[Any, ...],
         eps: float | None,
         policy: str | None,
-        out: Tensor | None,
+        out: Tensor | None = None,
     ) -> Tensor:
         """Calls the operator with `leading`, then with what is in force of eps and policy."""
         if policy == "":
@@ -57,6 +71,8 @@ class Operator:
         if compiling:
             return self._functional(*arguments) if out is None else self._fill(out, arguments)
         epoch = hit_epoch.value
+        if epoch != _call_lines.joined_epoch:
+            _call_lines.join_backward_hits()
         try:
             result = self._functional(*arguments) if out is None else self._fill(out, arguments)
         except Exception as error:
@@ -65,7 +81,7 @@ class Operator:
                 raise
             raise singularity from None
         if hit_epoch.value != epoch:
-            _call_lines.note_hit(epoch, policy, self._stock_gradient(eps))
+            _call_lines.note_hit(epoch, policy, self._unit, self._stock_gradient(eps))
         return result
 
     def _fill(self, out: Tensor, arguments: tuple[Any, ...]) -> Tensor:
@@ -73,10 +89,14 @@ class Operator:
         self._into_out(*arguments, out=out)
         return out
 
+    def _change(self, input: Tensor, *rest: Any) -> Tensor:
+        self._changing(input, *rest)
+        return input
+
 
 def hand_over(
     function: Callable[..., Tensor],
-    tensors: dict[str, Tensor | None],
+    tensors: dict[str, object],
     *arguments: Any,
     **keywords: Any,
 ) -> Tensor:

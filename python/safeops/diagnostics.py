@@ -1,4 +1,4 @@
-"""What the operators met: counters of singular rows, and the lines of the calls that met them.
+"""What the operators met: counters of singular rows and elements, and the lines that met them.
 
 A *hit* is one singular row (or element) met by one execution of a forward or backward kernel. A
 *notice* (``nonfinite_input``, ``rescued``, ``finite_min_row``) is counted in the same way, but it
@@ -30,8 +30,9 @@ class Record:
         condition: why the rows were counted, ``"zero_norm"``.
         direction: ``"forward"`` or ``"backward"``.
         device: ``"cpu"`` or ``"cuda"``.
-        count: rows since the last reset.
-        first_row: row of the first hit since the last reset, row-major over the dims kept.
+        count: rows since the last reset (elements, for element-wise operators).
+        first_row: row of the first hit since the last reset, row-major over the dims kept; element
+            of the result for element-wise operators.
         shape: shape of that input at level 2, else None.
         dtype: its dtype as torch prints it without the prefix at level 2, else None.
     """
@@ -125,7 +126,11 @@ def _record(raw: _library.Record) -> Record:
 
 
 def snapshot() -> Snapshot:
-    """Reads all counters and call lines. Never blocks an operator."""
+    """Reads all counters and call lines. Never blocks an operator.
+
+    Warns, as the next call of an operator would, for lines that hit in backward alone while nobody
+    had chosen a policy.
+    """
     sites = tuple(
         Site(
             line.filename,

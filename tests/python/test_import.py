@@ -15,7 +15,10 @@ import torch
 import safeops
 from safeops import _policy
 
-OPERATORS = ("normalize", "softmax", "log_softmax", "logsumexp")
+OPERATORS = (
+    *("normalize", "softmax", "log_softmax", "logsumexp"),
+    *("div", "reciprocal", "rsqrt", "sqrt", "log"),
+)
 
 
 def in_subprocess(code: str, *first: str, **environment: str) -> subprocess.CompletedProcess[str]:
