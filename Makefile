@@ -1,4 +1,4 @@
-# make build | demo | demo-softmax | test | lint | fuzz SECONDS=60 | bench
+# make build | demo | demo-softmax | demo-division | test | lint | fuzz SECONDS=60 | bench
 #      test-sanitize | coverage | tidy | wheel
 #
 # PYTHON=...   an interpreter that has torch >= 2.11; default: .venv, made here
@@ -17,7 +17,7 @@ endif
 configure = cmake --preset release -DPython_EXECUTABLE=$(python) \
   -DCMAKE_COMPILE_WARNING_AS_ERROR=$(if $(CI),ON,OFF) --log-level=WARNING
 
-.PHONY: build demo demo-softmax test check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
+.PHONY: build demo demo-softmax demo-division test check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
 
 build:
 	tools/bootstrap
@@ -29,6 +29,9 @@ demo: build
 
 demo-softmax: build
 	$(python) examples/digits_attention/demo.py
+
+demo-division: build
+	$(python) examples/feature_scaling/demo.py
 
 # Everything runs even when something fails, and then the whole fails.
 test: build

@@ -31,7 +31,7 @@ WARM_HEAP = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 25),
 }
-FAMILIES = ("normalize", "softmax")
+FAMILIES = ("normalize", "softmax", "division")
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
 
@@ -100,12 +100,13 @@ def run(chosen: argparse.Namespace) -> dict[str, object]:
 
 
 def comparisons(chosen: argparse.Namespace) -> Iterator[Comparison]:
+    import division
     import jax_peer
     import normalize
     import softmax
     from comparisons import Fused, smaller
 
-    rooms = {"normalize": normalize, "softmax": softmax}
+    rooms = {"normalize": normalize, "softmax": softmax, "division": division}
     fused = Fused(torch=chosen.compile, jax=chosen.jax and jax_peer.is_installed())
     sized = smaller if chosen.quick else lambda shape: shape
     for family in chosen.family or FAMILIES:

@@ -67,16 +67,19 @@ def label(shape: Shape, dim: int, dtype: torch.dtype) -> str:
     return f"{'x'.join(map(str, shape))} dim={dim} {str(dtype).removeprefix('torch.')}"
 
 
-def one_pass(name: str, call: Call, x: torch.Tensor, dim: int) -> Callable[[], object]:
+def one_pass(
+    name: str, call: Callable[..., torch.Tensor], *inputs: torch.Tensor
+) -> Callable[[], object]:
+    """One of PASSES, with the gradients of all inputs."""
     if name == "forward":
-        return partial(call, x, dim=dim)
-    x = x.clone().requires_grad_()
-    y = call(x, dim=dim)
+        return partial(call, *inputs)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    y = call(*leaves)
     gradient = torch.randn_like(y)
     if name == "forward+backward":
         del y
-        return lambda: torch.autograd.grad(call(x, dim=dim), x, gradient)
-    return partial(torch.autograd.grad, y, x, gradient, retain_graph=True)
+        return lambda: torch.autograd.grad(call(*leaves), leaves, gradient)
+    return partial(torch.autograd.grad, y, leaves, gradient, retain_graph=True)
 
 
 def against_peers(
@@ -94,16 +97,17 @@ def against_peers(
 ) -> Iterator[Comparison]:
     def contenders(name: str) -> list[Contender]:
         x = torch.randn(shape).to(dtype)
-        peers = {operator.peer_name: one_pass(name, operator.peer, x, dim)}
+        peers = {operator.peer_name: one_pass(name, partial(operator.peer, dim=dim), x)}
         # A compiled backward gives its saved tensors away and cannot run twice.
         if fused.torch and name != "backward":
             torch.compiler.reset()
             compiled = torch.compile(operator.peer, dynamic=False)
-            peers[f"compiled {operator.peer_name}"] = one_pass(name, compiled, x, dim)
+            peers[f"compiled {operator.peer_name}"] = one_pass(name, partial(compiled, dim=dim), x)
         if fused.jax and operator.jax and name != "backward" and threads == 1:
-            jitted = jax_peer.one_pass(name, operator.jax, x, dim, where)
-            peers[f"JAX {operator.jax}"] = jitted
-        peers["safeops"] = one_pass(name, operator.product, x, dim)
+            masks = [] if where is None else [where]
+            call = jax_peer.along(operator.jax, dim)
+            peers[f"JAX {operator.jax}"] = jax_peer.one_pass(name, call, [x], masks)
+        peers["safeops"] = one_pass(name, partial(operator.product, dim=dim), x)
         return [Contender(peer, call) for peer, call in peers.items()]
 
     for name in PASSES:
@@ -119,7 +123,7 @@ def against_peers(
 
 def threads_2_against_1(operator: Operator, group: str, name: str, shape: Shape) -> Comparison:
     def contenders() -> list[Contender]:
-        call = one_pass(name, operator.product, torch.randn(shape), -1)
+        call = one_pass(name, partial(operator.product, dim=-1), torch.randn(shape))
         return [
             Contender(f"{threads} threads", call, partial(torch.set_num_threads, threads))
             for threads in (1, 2)
@@ -135,7 +139,7 @@ def zero_policy_against_stock(
     def contenders() -> list[Contender]:
         x = torch.randn(shape)
         return [
-            Contender(policy, one_pass(name, partial(operator.product, policy=policy), x, -1))
+            Contender(policy, one_pass(name, partial(operator.product, dim=-1, policy=policy), x))
             for policy in ("stock", "zero")
         ]
 
@@ -147,10 +151,10 @@ def all_rows_singular_against_none(
     operator: Operator, group: str, name: str, shape: Shape
 ) -> Comparison:
     def contenders() -> list[Contender]:
-        call = partial(operator.product, policy="zero")
+        call = partial(operator.product, dim=-1, policy="zero")
         return [
-            Contender("no row singular", one_pass(name, call, torch.randn(shape), -1)),
-            Contender("all singular", one_pass(name, call, operator.singular(shape), -1)),
+            Contender("no row singular", one_pass(name, call, torch.randn(shape))),
+            Contender("all singular", one_pass(name, call, operator.singular(shape))),
         ]
 
     what = f"{name} {label(shape, -1, torch.float32)} zero"
@@ -162,7 +166,7 @@ def counting_against_none(
 ) -> Comparison:
     def contenders() -> list[Contender]:
         x = operator.singular(shape) if hits else torch.randn(shape)
-        call = one_pass(name, partial(operator.product, policy="zero"), x, -1)
+        call = one_pass(name, partial(operator.product, dim=-1, policy="zero"), x)
         return [
             Contender(f"level {level}", call, partial(safeops.diagnostics.set_level, level))
             for level in (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -17,11 +17,31 @@ def version() -> str:
     return importlib.metadata.version("jax") if is_installed() else "not installed"
 
 
+def along(operator: str, dim: int) -> Callable[..., object]:
+    """An operator of jax.nn over a dim, called as `call(values, mask)` or `call(values)`."""
+    import jax
+
+    function = getattr(jax.nn, operator)
+    return lambda values, where=None: function(values, axis=dim, where=where)
+
+
+def elementwise(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
+    """JAX's `where` and its operator of that name."""
+    import jax
+
+    name = "divide" if name == "div" else name
+    return jax.numpy.where, getattr(jax.numpy, name, None) or getattr(jax.lax, name)
+
+
 def one_pass(
-    name: str, operator: str, x: torch.Tensor, dim: int, where: torch.Tensor | None
+    name: str,
+    call: Callable[..., object],
+    inputs: Sequence[torch.Tensor],
+    constants: Sequence[torch.Tensor] = (),
 ) -> Callable[[], object]:
-    """Forward, or value and gradient. Must first be called where one CPU is usable: JAX sizes its
-    thread pool once, and its calls are then comparable with torch on one thread."""
+    """Forward, or value and gradients of the inputs, of `call(*inputs, *constants)`. Must first be
+    called where one CPU is usable: JAX sizes its thread pool once, and its calls are then
+    comparable with torch on one thread."""
     # The peer is optional.
     import jax
     import jax.numpy as jnp
@@ -34,22 +54,22 @@ def one_pass(
         dtype = str(tensor.dtype).removeprefix("torch.")
         return jnp.asarray(tensor.float().numpy()).astype(dtype)
 
-    function = getattr(jax.nn, operator)
+    held = [jnp.asarray(constant.numpy()) for constant in constants]
 
-    def call(values: jax.Array, where: jax.Array | None) -> jax.Array:
-        return function(values, axis=dim, where=where)
+    def forward(values: list[jax.Array], held: list[jax.Array]) -> jax.Array:
+        return call(*values, *held)
 
     def both(
-        values: jax.Array, where: jax.Array | None, gradient: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        result, pull_back = jax.vjp(lambda values: call(values, where), values)
+        values: list[jax.Array], held: list[jax.Array], gradient: jax.Array
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        result, pull_back = jax.vjp(lambda values: forward(values, held), values)
         return result, pull_back(gradient)[0]
 
-    arguments = [array(x), None if where is None else jnp.asarray(where.numpy())]
-    chosen = call
+    arguments: list[object] = [[array(x) for x in inputs], held]
+    chosen = forward
     if name == "forward+backward":
         chosen = both
-        shape = jax.eval_shape(call, *arguments).shape
-        arguments.append(array(torch.randn(shape).to(x.dtype)))
+        shape = jax.eval_shape(forward, *arguments).shape
+        arguments.append(array(torch.randn(shape).to(inputs[0].dtype)))
     compiled = jax.jit(chosen)
     return lambda: jax.block_until_ready(compiled(*arguments))

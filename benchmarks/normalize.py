@@ -70,7 +70,7 @@ def against_copy(shape: Shape) -> Comparison:
         x = torch.randn(shape)
         return [
             Contender("clone", x.clone),
-            Contender("safeops", one_pass("forward", safeops.normalize, x, -1)),
+            Contender("safeops", one_pass("forward", partial(safeops.normalize, dim=-1), x)),
         ]
 
     what = f"forward {label(shape, -1, torch.float32)}"

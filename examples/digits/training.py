@@ -68,7 +68,7 @@ def batches(images: int, seed: int, epochs: int) -> Iterator[Tensor]:
 
 @contextlib.contextmanager
 def observed(
-    run: Run, operator: str, policy: str | None, eps: float | None = None
+    run: Run, operator: str | None, policy: str | None, eps: float | None = None
 ) -> Iterator[None]:
     """Runs the block under the policy and keeps its hits; a SingularityError ends it, no more."""
     scope = contextlib.nullcontext()

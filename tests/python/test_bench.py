@@ -17,9 +17,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
+DIVISION = ("div", "reciprocal", "rsqrt", "sqrt", "log")
 ROWS_OF_GROUP = {
     "L2": 9,
     "16 MB": 9,
@@ -67,6 +69,24 @@ ROWS_OF_GROUP = {
     "softmax (counting)": 12,
     "softmax (2 threads)": 18,
     "softmax (scaling)": 4,
+    **{
+        f"{operator} ({kind})": rows
+        for operator in DIVISION
+        for kind, rows in {
+            "L2": 4,
+            "4 MB": 2,
+            "16 MB": 2,
+            "64 MB": 2,
+            "dtype": 4,
+            "call": 2,
+            "double where": 24,
+        }.items()
+    },
+    "div (broadcast)": 12,
+    "div (policy, no hits)": 30,
+    "div (hits)": 18,
+    "div (counting)": 12,
+    "div (2 threads)": 4,
 }
 STOCK = {
     "softmax": "F.softmax",
@@ -102,15 +122,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Other folders of the project may have modules of these names.
-    names = ("report", "comparisons", "jax_peer", "timing")
+    names = ("report", "comparisons", "division", "jax_peer", "timing")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    yield importlib.import_module("report")
+    yield
     for name in names:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def report(benchmarks: None) -> ModuleType:
+    return importlib.import_module("report")
+
+
+@pytest.fixture
+def division(benchmarks: None) -> ModuleType:
+    return importlib.import_module("division")
 
 
 def test_every_group_is_complete(whole: Run) -> None:
@@ -142,6 +172,35 @@ def test_masked_softmax_is_measured_beside_both_recipes(whole: Run) -> None:
     assert all("masked" in row["what"] for row in rows)
 
 
+@pytest.mark.parametrize("operator", DIVISION)
+def test_division_has_torch_and_the_recipe_as_peers(whole: Run, operator: str) -> None:
+    for kind, peer in (
+        ("L2", f"torch.{operator}"),
+        ("64 MB", f"torch.{operator}"),
+        ("call", f"torch.{operator}"),
+        ("double where", "double where"),
+    ):
+        rows = [row for row in whole.rows if row["group"] == f"{operator} ({kind})"]
+        assert {(row["peer"], row["product"]) for row in rows} == {(peer, "safeops")}
+        passes = Counter(row["what"].split()[0] for row in rows)
+        assert set(passes) == {"forward", "forward+backward"}
+        assert len(set(passes.values())) == 1
+
+
+def test_recipe_of_division_is_right_and_torch_alone_is_not(division: ModuleType) -> None:
+    for operator, regular in division.REGULAR.items():
+        *others, x = division.operands(operator, (64,), share=0.5)()
+        x.requires_grad_()
+        function = getattr(torch, operator)
+        recipe = division.double_where(torch.where, function, regular)
+        masked_after = torch.where(regular(x), function(*others, x), 0.0)
+        (poisoned,) = torch.autograd.grad(masked_after.sum(), x)
+        (gradient,) = torch.autograd.grad(recipe(*others, x).sum(), x)
+        assert (x == 0).any() and poisoned.isnan()[x == 0].all()
+        assert (gradient[x == 0] == 0).all()
+        assert torch.equal(gradient[x != 0], poisoned[x != 0])
+
+
 def test_one_family_can_run_alone(tmp_path: Path) -> None:
     run = recorded(tmp_path, "--family=softmax", "--only=call")
     assert {row["group"] for row in run.rows} == {f"{operator} (call)" for operator in STOCK}
@@ -158,6 +217,13 @@ def test_jax_is_a_peer_where_it_is_installed(tmp_path: Path) -> None:
         assert run.machine["jax"] == "not installed"
     passes = ("forward", "forward+backward")
     assert peers == [(name, peer) for name in passes for peer in both]
+
+
+def test_jax_compiles_the_recipe_of_division(tmp_path: Path) -> None:
+    run = recorded(tmp_path, "--jax", "--only=(double where): forward 1024 float32 1%")
+    peers = Counter(row["peer"] for row in run.rows)
+    installed = importlib.util.find_spec("jax") is not None
+    assert peers == {"double where": 5, **({"JAX double where": 5} if installed else {})}
 
 
 def test_every_dtype_is_measured(whole: Run) -> None:

@@ -9,7 +9,8 @@ import operator
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import safeops
+from division_numbers import GRADIENT_BOUNDS, VALUE_BOUNDS
 from reference import forward_bound
 from samples import POLICIES, count
 from softmax_reference import gradient_ulps_allowed, ulps_allowed
@@ -40,9 +42,12 @@ def codes(cell: str) -> list[str]:
 
 POLICY_TABLE = table("policy | value")
 SOFTMAX_TABLE = table("policy | softmax")
+QUOTIENT_TABLE = table("policy | quotient")
+ARGUMENT_TABLE = table("policy | `f(x)`")
 OPERATOR_TABLE = table("operator")
 ACCURACY_TABLE = table("")
 SOFTMAX_ACCURACY_TABLE = table("value or gradient")
+DIVISION_ACCURACY_TABLE = table("element")
 COMMAND_TABLE = table("command")
 
 
@@ -176,6 +181,98 @@ def test_softmax_table_at_an_empty_row(
     assert count("empty_row", "forward", column) == 1
 
 
+def check_singular_element(
+    call: Callable[[], torch.Tensor],
+    backward: Callable[[torch.Tensor], Any],
+    inputs: list[torch.Tensor],
+    cells: list[str],
+    names: dict[str, Any],
+) -> None:
+    """Value and gradients are those that the cells of the table say, or errors."""
+    expected, *slopes = (evaluate(cell, **names) for cell in cells)
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            call()
+        for slope in slopes:
+            with pytest.raises(slope, match="backward"):
+                backward(names["g"])
+    else:
+        y = call()
+        y.backward(names["g"])
+        found = (y.detach(), *(x.grad for x in inputs))
+        for got, want in zip(found, (expected, *slopes), strict=True):
+            want = torch.as_tensor(want, dtype=got.dtype).expand_as(got)
+            torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("divisor", [0.0, -0.0, -0.1])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_quotient_table_at_a_singular_element(policy: str, divisor: float) -> None:
+    a = torch.tensor([3.0], requires_grad=True)
+    b = torch.tensor([divisor], requires_grad=True)
+    names = {"a": a.detach(), "b": b.detach(), "g": torch.tensor([2.0]), "eps": 0.125}
+    names["copysign"] = lambda eps, b: torch.copysign(torch.tensor(eps), b)
+
+    def backward(g: torch.Tensor) -> Any:
+        inputs = (g, a.detach(), b.detach())
+        return torch.ops.safeops._div_backward(*inputs, None, 0.125, policy, [True, True])
+
+    check_singular_element(
+        lambda: safeops.div(a, b, eps=0.125, policy=policy),
+        backward,
+        [a, b],
+        QUOTIENT_TABLE[policy],
+        names,
+    )
+
+
+SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rsqrt": lambda x: -0.5 * x.rsqrt() ** 3,
+    "sqrt": lambda x: 0.5 / x.sqrt(),
+    "log": lambda x: 1 / x,
+}
+
+
+@pytest.mark.parametrize("argument", [0.1, 0.0, -3.0])
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_argument_table_at_a_singular_element(policy: str, name: str, argument: float) -> None:
+    cells = list(ARGUMENT_TABLE[policy])
+    if name == "sqrt" and argument == 0 and policy != "epsilon":
+        assert "`sqrt(0)` is 0, and only its gradient is singular" in README
+        cells[0] = "`0`"
+    x = torch.tensor([argument], requires_grad=True)
+    plain = getattr(torch, name)
+    names = {"x": x.detach(), "g": torch.tensor([2.0]), "eps": torch.tensor(0.125)}
+    names |= {"f": plain, "slope": SLOPES[name]}
+
+    def backward(g: torch.Tensor) -> Any:
+        return getattr(torch.ops.safeops, f"_{name}_backward")(g, x.detach(), 0.125, policy)
+
+    function = partial(getattr(safeops, name), eps=0.125, policy=policy)
+    if cells[0] == "`0`" and policy == "raise":
+        with pytest.raises(evaluate(cells[1]), match="backward"):
+            function(x).backward(names["g"])
+    else:
+        check_singular_element(lambda: function(x), backward, [x], cells, names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["reciprocal", "rsqrt", "sqrt", "log"])
+def test_default_eps_of_the_division_family(name: str, dtype: torch.dtype) -> None:
+    (text,) = re.findall(r"uses it \((.*?)\)\. The division family has that\s+default", README)
+    single, half = (eval(code) for code in codes(text))
+    eps = torch.tensor(half if dtype is torch.float16 else single, dtype=dtype)
+    function = getattr(safeops, name)
+    below = torch.nextafter(eps, torch.zeros_like(eps))
+    function(eps, policy="epsilon")
+    for policy in ("stock", "nan", "zero", "raise"):
+        function(below, policy=policy)
+    assert count(operator=name) == 0
+    function(below, policy="epsilon")
+    assert count("below_eps", operator=name) == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_the_default_eps_of_log_softmax(dtype: torch.dtype) -> None:
     (text,) = re.findall(r"only log_softmax under `epsilon` uses it \((.*?)\)", README)
@@ -187,7 +284,7 @@ def test_the_default_eps_of_log_softmax(dtype: torch.dtype) -> None:
 
 
 def test_policy_tables_have_every_policy() -> None:
-    for cells in (POLICY_TABLE, SOFTMAX_TABLE):
+    for cells in (POLICY_TABLE, SOFTMAX_TABLE, QUOTIENT_TABLE, ARGUMENT_TABLE):
         assert tuple(cells) == POLICIES
         assert all(len(codes(cell)) >= 1 for row in cells.values() for cell in row)
 
@@ -201,7 +298,7 @@ def test_operator_table_has_every_operator() -> None:
     assert set(ours) == functions - {"set_default_policy", "show_config"}
     for name, swapped in zip(ours, theirs, strict=True):
         assert operator.attrgetter(swapped.removeprefix("torch."))(torch).__name__ == name
-    assert len(OPERATOR_TABLE) == 3
+    assert len(OPERATOR_TABLE) == 6
 
 
 @pytest.mark.parametrize(("line", "p"), [("value, p = 2", 2.0), ("value, other p", 3.0)])
@@ -228,6 +325,15 @@ def test_softmax_accuracy_table_has_the_bounds_of_the_tests(line: str) -> None:
             else:
                 for name in line.split(", "):
                     assert evaluate(cell) == ulps_allowed(name, dtype)
+
+
+def test_division_accuracy_table_has_the_bounds_of_the_tests() -> None:
+    lines = [*DIVISION_ACCURACY_TABLE]
+    assert {name for line in lines[:-1] for name in line.split(", ")} == set(VALUE_BOUNDS)
+    for line in lines:
+        cells = tuple(evaluate(cell) for cell in DIVISION_ACCURACY_TABLE[line])
+        for name in line.split(", "):
+            assert cells == (GRADIENT_BOUNDS if name == "its gradient" else VALUE_BOUNDS[name])
 
 
 def stripped(text: str) -> str:
@@ -263,7 +369,9 @@ def test_links_and_test_files_exist(page: str) -> None:
         assert list((ROOT / "tests").glob(f"*/{name}")), name
 
 
-@pytest.mark.parametrize("module", [safeops._softmax, safeops.nn], ids=["functions", "modules"])
+@pytest.mark.parametrize(
+    "module", [safeops._softmax, safeops._division, safeops._roots, safeops.nn]
+)
 def test_examples_of_docstrings(module: Any) -> None:
     names = {"safeops": safeops, "torch": torch}
     result = doctest.testmod(module, extraglobs=names)
