@@ -40,9 +40,9 @@ def _divide_numbers(
     out: Tensor | None,
 ) -> Tensor:
     if not isinstance(input, Tensor):
-        input = dividend_as_tensor(input, other)
+        input = dividend_as_tensor(input, other, rounding_mode)
     if not isinstance(other, Tensor):
-        other = divisor_for(input, other)
+        other = divisor_for(input, other, rounding_mode)
     operator = _div if isinstance(other, Tensor) else _div_by_number
     return operator.run((input, other, rounding_mode), eps, policy, out)
 
@@ -54,7 +54,7 @@ def _divide_in_place_by_number(
     eps: float | None,
     policy: str | None,
 ) -> Tensor:
-    divisor = divisor_for(input, other)
+    divisor = divisor_for(input, other, rounding_mode)
     operator = _div_in_place if isinstance(divisor, Tensor) else _div_in_place_by_number
     return operator.run((input, divisor, rounding_mode), eps, policy)
 

@@ -25,9 +25,8 @@ bool is_differentiated(const Tensors&... tensors) {
 ///  - saved(inputs, wanted): what backward needs of the inputs to give the wanted gradients
 ///  - gradients(g, saved, wanted, attributes): by the fused backward operator
 ///  - backward_formula(g, saved, wanted, attributes): the same as differentiable ATen expressions
-///  - tangent(t, inputs, dtype, attributes): of the result, which has that dtype, from those
-///  tangents
-///    of the inputs that are defined
+///  - tangent(t, inputs, result, attributes): of the result, from the tangents of inputs that are
+///    defined
 /// Gradients have the shape and dtype of the result: the engine sums them to the shape of their
 /// input, and casts them.
 ///

@@ -36,9 +36,8 @@ struct WithSerial {
 ///  - kName: shown as grad_fn and in error messages
 ///  - kSaved, kInputs: number of saved tensors, of tensor inputs of the forward operator
 ///  - Attributes: plain values; each(f) calls f on every one that compiled autograd must know
-///  - apply(grads, saved, wanted, attributes): one gradient per input; those that are not wanted
-///  may
-///    be undefined
+///  - apply(grads, saved, wanted, attributes): one gradient per input, of which those that are not
+///    wanted may be undefined
 template <class Rule>
 class OperatorNode final : public torch::autograd::Node {
  public:

@@ -146,9 +146,10 @@ Expected<N> floored_formula(DivisionKind kind, Element element, double a, double
     const N value = forward_formula<N>(kind, Element::float64, 0, eps, false).value;
     return near(element, value, std::max(kTwiceRounded, division_bound(kind, element)));
   }
-  const N quotient = N(a) / N(std::copysign(eps, b));
+  const double divisor = std::copysign(eps, b);
+  if (kind == DivisionKind::floored) return floored_quotient<N>(element, a, divisor);
+  const N quotient = N(a) / N(divisor);
   if (kind == DivisionKind::truncated) return truncated_quotient(element, quotient, by_number);
-  if (kind == DivisionKind::floored) return exactly(N(std::floor(to_double(quotient))));
   return element == Element::float64 ? exactly(quotient) : near(element, quotient, kTwiceRounded);
 }
 

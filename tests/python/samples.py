@@ -15,7 +15,7 @@ COMPLEX = (torch.complex64, torch.complex128)
 DTYPES = REAL + COMPLEX
 ORDERS = (2.0, 1.0, float("inf"), 3.0, 0.5, 0.0, -1.0, float("-inf"))
 
-BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def identifier(value: object) -> str:

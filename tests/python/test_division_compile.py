@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounter
 
 import safeops
 from division_samples import EPS, NAMES, call, numbers, operands
-from samples import NOT_RAISING, assert_same_bits, counts, identifier
+from samples import NOT_RAISING, REAL, assert_same_bits, counts, identifier
 
 Model = Callable[..., torch.Tensor]
 
@@ -191,6 +191,33 @@ def test_a_size_as_the_divisor() -> None:
         x = numbers(torch.float32, (size,))
         torch.testing.assert_close(compiled(x), 2 * x / size)
     assert graphs() == 1
+
+
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+@pytest.mark.parametrize("number", [-1, 200, 255, 300, 2**40], ids=str)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32], ids=identifier)
+def test_numbers_that_the_dtype_does_not_hold(
+    dtype: torch.dtype, number: int, mode: str | None
+) -> None:
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ratio = safeops.div(number, x, rounding_mode=mode, policy="zero")
+        return safeops.div(x, number, rounding_mode=mode, policy="zero"), ratio
+
+    x = torch.tensor([5, 7, 100]).to(dtype)
+    for got, want in zip(
+        torch.compile(both, backend="eager", fullgraph=True)(x), both(x), strict=True
+    ):
+        assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize("number", [1, 1.0, 0.3, True, 2j], ids=str)
+@pytest.mark.parametrize("dtype", [*REAL, torch.complex64, torch.int32], ids=identifier)
+def test_a_number_as_the_dividend(dtype: torch.dtype, number: complex) -> None:
+    if dtype.itemsize == 2 and isinstance(number, complex):
+        dtype = torch.complex128  # neither has a quotient of half complex numbers
+    x = torch.tensor([0.5, 2.0, 7.0]).to(dtype)
+    compiled = torch.compile(safeops.div, backend="eager", fullgraph=True)
+    assert_same_bits(compiled(number, x, policy="zero"), safeops.div(number, x, policy="zero"))
 
 
 def test_rounding_by_a_number_stays_among_integers() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import safeops
 from division_samples import INF, NAN, UNARY, ZERO_CONDITION, values_and_gradients
@@ -306,3 +307,18 @@ def test_conjugate_and_negative_views_are_what_their_copies_are(name: str, polic
         y = getattr(safeops, name)(*tensors, policy=policy)
         want = getattr(safeops, name)(*copies, policy=policy)
         torch.testing.assert_close(y, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["div", "reciprocal", "rsqrt", "sqrt", "log"])
+def test_forward_mode_agrees_with_the_kernel_about_what_is_singular(name: str) -> None:
+    # Moduli within a rounding of eps: in float32 they fall on either side of it.
+    angle = torch.linspace(0, 6, 4000, dtype=torch.float64)
+    z = torch.polar(torch.full_like(angle, 1e-3), angle).to(torch.complex64)
+
+    def value(x: Tensor) -> Tensor:
+        operands = (torch.ones_like(x), x) if name == "div" else (x,)
+        return getattr(safeops, name)(*operands, eps=1e-3, policy="zero")
+
+    y, tangent = torch.func.jvp(value, (z,), (torch.ones_like(z),))
+    assert 0 < (y == 0).sum() < len(z)
+    assert torch.equal(y == 0, tangent == 0)

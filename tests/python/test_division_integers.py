@@ -220,11 +220,12 @@ def test_true_quotients_of_integers_have_the_policies_of_real_numbers(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("eps", [1e-3, 5.0])
-def test_eps_means_nothing_to_integers(mode: str, eps: float) -> None:
+@pytest.mark.parametrize("policy", ["zero", "epsilon"])
+@pytest.mark.parametrize("eps", [0.0, 1e-3, 5.0])
+def test_eps_means_nothing_to_integers(mode: str, eps: float, policy: str) -> None:
     a, b = torch.tensor([7, -7]), torch.tensor([2, 3])
     want = torch.div(a, b, rounding_mode=mode)
-    assert torch.equal(safeops.div(a, b, rounding_mode=mode, eps=eps, policy="zero"), want)
+    assert torch.equal(safeops.div(a, b, rounding_mode=mode, eps=eps, policy=policy), want)
     assert counts("div") == (0, 0)
 
 

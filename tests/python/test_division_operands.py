@@ -23,7 +23,15 @@ from division_samples import (
     values_and_gradients,
 )
 from reference import ulps, widen
-from samples import NOT_RAISING, POLICIES, count, counts, identifier
+from samples import (
+    NOT_RAISING,
+    POLICIES,
+    REAL,
+    assert_same_bits,
+    count,
+    counts,
+    identifier,
+)
 
 VALUE_OF_ZERO = {
     "stock": {"div": INF, "reciprocal": INF, "rsqrt": INF, "sqrt": 0.0, "log": -INF},
@@ -153,3 +161,31 @@ def test_scalars(name: str, policy: str) -> None:
     want = torch.tensor(VALUE_OF_ZERO[policy][name], dtype=torch.float64)
     torch.testing.assert_close(y.detach(), want, equal_nan=True)
     assert count(None, "backward", name) == 1
+
+
+# What the dtype does not hold wraps or becomes infinite, before or after promotion.
+WIDE_NUMBERS = (-1, 200, 256, 300, 2**40, -0.3, 1e300)
+WIDE_DTYPES = [torch.uint8, torch.int8, torch.int32, torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+@pytest.mark.parametrize("number", WIDE_NUMBERS, ids=str)
+@pytest.mark.parametrize("dtype", WIDE_DTYPES, ids=identifier)
+def test_a_number_as_the_dividend_is_torchs(
+    dtype: torch.dtype, number: float, mode: str | None
+) -> None:
+    x = torch.tensor([1, 2, 7, 100]).to(dtype)
+    got = safeops.div(number, x, rounding_mode=mode, policy="stock")
+    if mode == "floor" and dtype is torch.float16:  # a listed deviation: PyTorch rounds on the way
+        dividend = torch.tensor(number, dtype=torch.float64).half().float()
+        want = torch.div(dividend, x.float(), rounding_mode=mode).half()
+    else:
+        want = torch.div(number, x, rounding_mode=mode)
+    assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize("dtype", [*REAL, torch.int64], ids=identifier)
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_a_divisor_beyond_int64(number: int, dtype: torch.dtype) -> None:
+    x = torch.tensor([1, 3, 5]).to(dtype)
+    assert_same_bits(safeops.div(x, number, policy="stock"), torch.div(x, number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -192,3 +193,29 @@ def test_second_derivatives_are_zero_at_regular_elements(mode: str, policy: str)
     if da.requires_grad:
         second = torch.autograd.grad(da.sum() + db.sum(), (a, b, g), allow_unused=True)
         assert all(t is None or not t.any() for t in second)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=identifier)
+def test_floor_over_the_floor_is_exact(dtype: torch.dtype) -> None:
+    # 1 / 0.1 rounds to 10, and 0.1 fits 9 times into 1, for 0.1 is a little more than a tenth.
+    b = torch.tensor([0.0, -0.0, 0.05], dtype=dtype)
+    y = safeops.div(torch.ones_like(b), b, rounding_mode="floor", eps=0.1, policy="epsilon")
+    assert y.tolist() == [1 // 0.1, 1 // -0.1, 1 // 0.1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=identifier)
+def test_floor_is_that_of_the_exact_quotient_up_to_its_limit(dtype: torch.dtype) -> None:
+    limit = 2**22 if dtype is torch.float32 else 2**51
+    generator = torch.Generator().manual_seed(5)
+    b = torch.randn(4000, dtype=torch.float64, generator=generator).to(dtype)
+    sizes = torch.logspace(0, math.log10(limit), 4000, dtype=torch.float64)
+    whole = (sizes * torch.rand(4000, dtype=torch.float64, generator=generator)).floor()
+    a = (whole.to(dtype) * b).to(dtype)  # most quotients round to a whole number
+    floors = safeops.div(a, b, rounding_mode="floor", policy="stock").tolist()
+    rounded_up = 0
+    for x, d, got in zip(a.tolist(), b.tolist(), floors, strict=True):
+        exact = math.floor(Fraction(x) / Fraction(d))
+        if abs(exact) < limit - 1:
+            assert got == exact, (x, d)
+            rounded_up += math.floor((torch.tensor(x, dtype=dtype) / d).item()) != exact
+    assert rounded_up > 100

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "core/element_arguments.h"
 #include "core/executor.h"
@@ -11,6 +12,14 @@ namespace safeops {
 
 /// What is computed of a and b, or of x. A reciprocal is a quotient whose a is the number 1.
 enum class DivisionKind : std::uint8_t { quotient, truncated, floored, rsqrt, sqrt, log };
+
+/// A threshold as numbers of type T hold it, so that one that was set to eps is not below it; not 0
+/// unless it is 0.
+template <class T>
+T threshold_as(double eps) {
+  const T rounded = static_cast<T>(eps);
+  return eps > 0 && rounded == 0 ? std::numeric_limits<T>::denorm_min() : rounded;
+}
 
 /// How singular elements are resolved; see division_math.h. `backward` as in resolve().
 Resolution resolve_element(Policy policy, DivisionKind kind, double eps, bool backward);

@@ -72,11 +72,10 @@ class QuotientSlopes {
         b_(b) {
     if (policy_ == Policy::stock) return;
     const Tensor divisor = b.detach();
-    const Tensor zero = divisor == 0;
-    singular_ = zero.logical_or(divisor.abs() < attributes.eps);
+    singular_ = singular_elements(divisor, attributes.eps, /*has_sign=*/false);
     if (a.defined()) singular_ = singular_.logical_and(at::isnan(a.detach()).logical_not());
     if (policy_ != Policy::epsilon) return;
-    floored_ = divisor.is_complex() ? at::sgn(divisor).masked_fill(zero, 1) * attributes.eps
+    floored_ = divisor.is_complex() ? at::sgn(divisor).masked_fill(divisor == 0, 1) * attributes.eps
                                     : at::copysign(at::full_like(divisor, attributes.eps), divisor);
   }
 

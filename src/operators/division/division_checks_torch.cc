@@ -15,9 +15,6 @@ constexpr const char* kAccepted =
 
 bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
-// What no floating-point kernel is asked for.
-bool is_integral(at::ScalarType dtype) { return at::isIntegralType(dtype, /*includeBool=*/true); }
-
 AtFloor at_floor(DivisionKind kind) {
   switch (kind) {
     case DivisionKind::quotient:
@@ -76,9 +73,12 @@ DivisionCall checked(DivisionCall call, OptionalEps eps) {
   check_rounded_dtype(call);
   const auto element = element_of(call.dtype);
   if (!element && !is_integral(call.dtype)) refuse_dtype(call.op, "input", kAccepted, call.dtype);
-  // Integers have no eps, but one that is no threshold is a mistake all the same.
-  call.eps = checked_eps(call, element.value_or(Element::float64), eps);
-  if (!element) call.eps = 0;
+  if (element) {
+    call.eps = checked_eps(call, *element, eps);
+  } else {
+    // Integers have no eps, but one that is no threshold is a mistake all the same.
+    check_eps_is_a_threshold(call.op, resolve_eps(Policy::stock, eps, 0, Element::float64), eps);
+  }
   return call;
 }
 
@@ -91,9 +91,12 @@ void check_gradient(Operator op, const char* argument, const Tensor& grad, const
 double exact(const Scalar& number, at::ScalarType dtype) {
   if (number.isFloatingPoint()) return number.toDouble();
   // Rounded once, to what the kernel computes in.
-  const auto integer = number.to<std::int64_t>();
-  return dtype == at::kDouble ? static_cast<double>(integer)
-                              : static_cast<double>(static_cast<float>(integer));
+  const auto rounded = [&](auto integer) {
+    return dtype == at::kDouble ? static_cast<double>(integer)
+                                : static_cast<double>(static_cast<float>(integer));
+  };
+  return number.type() == at::kUInt64 ? rounded(number.toUInt64())
+                                      : rounded(number.to<std::int64_t>());
 }
 
 }  // namespace

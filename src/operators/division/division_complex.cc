@@ -79,13 +79,6 @@ bool report(const Complex& z, DivisionKind kind, bool at_zero, double threshold,
   return true;
 }
 
-// The threshold as the parts hold it: see limit_of in division_math.h.
-template <class T>
-double threshold_of(const Resolution& policy) {
-  const T rounded = static_cast<T>(policy.threshold);
-  return policy.threshold > 0 && rounded == 0 ? std::numeric_limits<T>::denorm_min() : rounded;
-}
-
 Complex filled(const Resolution& policy) {
   return policy.fill != policy.fill ? Complex(policy.fill, policy.fill) : Complex(policy.fill);
 }
@@ -110,7 +103,7 @@ Complex singular_value(DivisionKind kind, const Resolution& policy, const Comple
 template <class T, DivisionKind kKind>
 void forward(const ElementArguments& arguments, std::size_t begin, std::size_t end, Hits& hits) {
   const Resolution& policy = arguments.policy;
-  const double threshold = threshold_of<T>(policy);
+  const double threshold = threshold_as<T>(policy.threshold);
   const bool at_zero = kKind != DivisionKind::sqrt || policy.floor != 0;
   each_element(arguments, begin, end, hits, [&](const ElementCursor& at, ElementTally& tally) {
     const Complex a = read<T>(at.input(0), arguments.number[0]);
@@ -129,7 +122,7 @@ template <class T>
 void quotient_backward(const ElementArguments& arguments, std::size_t begin, std::size_t end,
                        Hits& hits) {
   const Resolution& policy = arguments.policy;
-  const double threshold = threshold_of<T>(policy);
+  const double threshold = threshold_as<T>(policy.threshold);
   each_element(arguments, begin, end, hits, [&](const ElementCursor& at, ElementTally& tally) {
     const Complex g = read<T>(at.input(0), 0);
     const Complex b = read<T>(at.input(1), arguments.number[1]);
@@ -154,7 +147,7 @@ template <class T, DivisionKind kKind>
 void unary_backward(const ElementArguments& arguments, std::size_t begin, std::size_t end,
                     Hits& hits) {
   const Resolution& policy = arguments.policy;
-  const double threshold = threshold_of<T>(policy);
+  const double threshold = threshold_as<T>(policy.threshold);
   each_element(arguments, begin, end, hits, [&](const ElementCursor& at, ElementTally& tally) {
     const Complex g = read<T>(at.input(0), 0), z = read<T>(at.input(1), arguments.number[1]);
     const bool singular = report(z, kKind, /*at_zero=*/true, threshold, tally);

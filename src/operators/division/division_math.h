@@ -37,13 +37,11 @@
 
 SAFEOPS_BEGIN_LANES
 
-// The threshold as elements hold it, so that an element that was set to eps is not below it. Below
-// the smallest number above 0 is only 0 itself.
+// Below the smallest number above 0 is only 0 itself.
 template <class Scalar>
 SAFEOPS_INLINE Scalar limit_of(double threshold) {
-  constexpr Scalar kLeast = std::numeric_limits<Scalar>::denorm_min();
-  const Scalar rounded = static_cast<Scalar>(threshold);
-  return rounded < kLeast ? kLeast : rounded;
+  return threshold == 0 ? std::numeric_limits<Scalar>::denorm_min()
+                        : threshold_as<Scalar>(threshold);
 }
 
 // A resolved policy on lanes.
@@ -100,6 +98,16 @@ SAFEOPS_INLINE Scalar floor_division(Scalar a, Scalar b) {
   return whole - down > Scalar(0.5) ? down + 1 : down;
 }
 
+// floor_division by eps with the sign of b.
+template <class Scalar>
+struct DivisionByFloor {
+  double eps;
+  SAFEOPS_INLINE Scalar operator()(Scalar a, Scalar b) const {
+    const double floor = __builtin_copysign(eps, static_cast<double>(b));
+    return static_cast<Scalar>(floor_division(static_cast<double>(a), floor));
+  }
+};
+
 // a - n b, of which the sign is asked.
 SAFEOPS_INLINE Lanes<float> exact_remainder(Lanes<float> a, Lanes<float> n, Lanes<float> b) {
   return narrow<Lanes<float>>(widen(a) - widen(n) * widen(b));
@@ -149,7 +157,7 @@ struct QuotientForward {
   SAFEOPS_INLINE void guarded(const Real* in, Real* out, LaneMask* met) const {
     const auto singular = singular_divisor(policy, in[0], in[1], met);
     if (policy.floors) {
-      out[0] = select(singular, over_floor(in[0], in[1]), out[0]);
+      out[0] = over_floor(in[0], in[1], singular, out[0]);
     } else {
       out[0] = policy.filled(singular, out[0]);
     }
@@ -158,12 +166,18 @@ struct QuotientForward {
 
  private:
   // eps in fp64: a half type, or float32, might not hold it.
-  SAFEOPS_INLINE Real over_floor(Real a, Real b) const {
-    using Wide = WideOf<Real>;
-    const Wide quotient = widen(a) / copy_sign(Wide(policy.floor), widen(b));
-    if constexpr (kKind == DivisionKind::floored) return narrow<Real>(round_down(quotient));
-    const Real rounded = narrow<Real>(quotient);
-    return kKind == DivisionKind::truncated ? truncated(rounded) : rounded;
+  template <class LaneMask>
+  SAFEOPS_INLINE Real over_floor(Real a, Real b, LaneMask singular, Real regular) const {
+    if constexpr (kKind == DivisionKind::floored) {
+      const DivisionByFloor<typename ScalarOf<Real>::Type> one{policy.floor};
+      return with_set_lanes(singular, regular, one, a, b);
+    } else {
+      using Wide = WideOf<Real>;
+      const Wide floor = copy_sign(Wide(policy.floor), widen(b));
+      const Real quotient = narrow<Real>(widen(a) / floor);
+      constexpr bool kTruncates = kKind == DivisionKind::truncated;
+      return select(singular, kTruncates ? truncated(quotient) : quotient, regular);
+    }
   }
 
   // PyTorch rounds a quotient of halves before it cuts, unless the divisor is a number.

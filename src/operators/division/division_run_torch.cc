@@ -9,8 +9,6 @@
 namespace safeops {
 namespace {
 
-bool is_integral(const DivisionCall& call) { return at::isIntegralType(call.dtype, true); }
-
 Integer integer_of(at::ScalarType dtype) {
   switch (dtype) {
     case at::kByte:
@@ -28,7 +26,7 @@ Integer integer_of(at::ScalarType dtype) {
 
 void compute(const DivisionCall& call, Direction direction, const ElementArguments& elements,
              Executor& executor, Hits& hits) {
-  if (is_integral(call)) {
+  if (is_integral(call.dtype)) {
     integer_division(elements, integer_of(call.dtype), call.kind == DivisionKind::floored, executor,
                      hits);
     return;
@@ -71,7 +69,7 @@ void run_division(const DivisionCall& call, const DivisionRun& run,
   });
   settle_or_throw(call.op, run.direction, call.policy, iterator.tensor(0),
                   static_cast<std::uint64_t>(iterator.numel()), hits);
-  if (is_integral(call) && call.policy != Policy::zero)
+  if (is_integral(call.dtype) && call.policy != Policy::zero)
     check_no_zero(call, iterator, hits[Condition::zero_denominator]);
 }
 
@@ -80,7 +78,7 @@ void fill_division_out(const DivisionCall& call, std::initializer_list<Tensor> i
                        const std::function<void(const Tensor&)>& fill, Tensor& out) {
   // An integer division by 0 throws under other policies as well.
   const Policy policy =
-      is_integral(call) && call.policy != Policy::zero ? Policy::raise : call.policy;
+      is_integral(call.dtype) && call.policy != Policy::zero ? Policy::raise : call.policy;
   fill_out(out, inputs, policy, {sizes, call.dtype, make}, [&](const Tensor& result) {
     if (can_be_numbered(result)) return fill(result);
     const Tensor numbered = make();

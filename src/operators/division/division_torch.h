@@ -95,6 +95,11 @@ const auto& unary_backward_operator() {
   return handle;
 }
 
+/// What no floating-point kernel is asked for.
+inline bool is_integral(at::ScalarType dtype) {
+  return at::isIntegralType(dtype, /*includeBool=*/true);
+}
+
 /// What a call of an operator of the family works with.
 struct DivisionCall {
   Operator op;
@@ -157,6 +162,10 @@ struct DivisionRun {
 /// described as those of its first output.
 void run_division(const DivisionCall& call, const DivisionRun& run,
                   const at::TensorIteratorBase& iterator);
+
+/// Where a divisor or an argument is singular, as the kernels decide: at 0, below eps in magnitude
+/// and, if it is real and `has_sign`, below 0.
+Tensor singular_elements(const Tensor& x, double eps, bool has_sign);
 
 /// Writes a result of the call, computed by `fill(result)`, into `out`; `make` allocates one.
 void fill_division_out(const DivisionCall& call, std::initializer_list<Tensor> inputs,

@@ -53,19 +53,12 @@ Tensor slope(Operator op, const Tensor& x) {
   }
 }
 
-Tensor singular_elements(Operator op, const Tensor& x, double eps) {
-  const Tensor argument = x.detach();
-  const bool has_sign = op != Operator::reciprocal && !x.is_complex();
-  const Tensor outside = has_sign ? argument <= 0 : argument == 0;
-  return outside.logical_or((has_sign ? argument : argument.abs()) < eps);
-}
-
 // u f'(x), as a linear map of u. Under stock it is PyTorch's, whatever that is; otherwise singular
 // elements do not enter the arithmetic. A floored argument has no slope.
 Tensor along(Operator op, const Tensor& u, const Tensor& x, const UnaryAttributes& attributes) {
   const Policy policy = checked_policy(op, attributes.policy);
   if (policy == Policy::stock) return u * slope(op, x);
-  const Tensor singular = singular_elements(op, x, attributes.eps);
+  const Tensor singular = singular_elements(x, attributes.eps, op != Operator::reciprocal);
   const Tensor regular = u.masked_fill(singular, 0) * slope(op, x.masked_fill(singular, 1));
   if (policy != Policy::nan) return regular;
   return regular + singular_multiple(u, singular, kNan) + singular_multiple(x, singular, kNan);
