@@ -40,7 +40,9 @@ std::string sentence(Operator op, Direction direction, const at::Tensor& input, 
   }
   text << "; first at " << unit << ' ' << hits.raising.first << ") in a "
        << dtype_name(input.scalar_type()) << " tensor of shape " << input.sizes()
-       << "; use policy 'zero', 'epsilon' or 'nan' to continue";
+       << (at::isIntegralType(input.scalar_type(), /*includeBool=*/true)
+               ? "; use policy 'zero' to continue"
+               : "; use policy 'zero', 'epsilon' or 'nan' to continue");
   return text.str();
 }
 

@@ -192,7 +192,7 @@ struct QuotientForward {
 // -g (a / b) / b in float64 where a / b or (a / b) / b is not a normal number, although the product
 // may be one, or 0: of significands, and scaled once.
 SAFEOPS_INLINE double scaled_divisor_slope(double g, double a, double b) {
-  if (!(__builtin_isfinite(g) && __builtin_isfinite(a) && __builtin_isfinite(b)) || b == 0)
+  if (!(__builtin_isfinite(g) && __builtin_isfinite(a) && __builtin_isfinite(b)))
     return -(g * ((a / b) / b));
   int of_g, of_a, of_b;
   g = __builtin_frexp(g, &of_g);
@@ -204,11 +204,11 @@ SAFEOPS_INLINE double scaled_divisor_slope(double g, double a, double b) {
 SAFEOPS_INLINE Lanes<double> divisor_slope(Lanes<double> g, Lanes<double> a, Lanes<double> b) {
   const Lanes<double> quotient = a / b, slope = quotient / b;
   const Lanes<double> least(std::numeric_limits<double>::min());
-  const Lanes<double> infinity(std::numeric_limits<double>::infinity());
+  const Lanes<double> infinity(std::numeric_limits<double>::infinity()), zero(0.0);
   const auto small = (magnitude(quotient) < least) | (magnitude(slope) < least);
-  const auto finite = magnitude(slope) < infinity, vanishes = a == Lanes<double>(0.0);
+  const auto finite = magnitude(slope) < infinity, exact = (a == zero) | (b == zero);
   const Lanes<double> product = -(g * slope);
-  const auto doubtful = (small | !finite) & !vanishes;
+  const auto doubtful = (small | !finite) & !exact;
   if (!any(doubtful)) return product;
   return with_set_lanes(doubtful, product, scaled_divisor_slope, g, a, b);
 }
