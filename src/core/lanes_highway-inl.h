@@ -141,10 +141,6 @@ struct Mask {
   friend HWY_INLINE Mask operator!(Mask a) { return {hn::Not(a.raw)}; }
   friend HWY_INLINE bool any(Mask a) { return !hn::AllFalse(Tag(), a.raw); }
   friend HWY_INLINE size_t count_set(Mask a) { return hn::CountTrue(Tag(), a.raw); }
-  // Of a mask that has one.
-  friend HWY_INLINE size_t first_set(Mask a) {
-    return static_cast<size_t>(hn::FindFirstTrue(Tag(), a.raw));
-  }
 };
 
 struct MaskPair {
@@ -204,12 +200,6 @@ struct LanesPair {
   }
   friend HWY_INLINE LanesPair at_least(LanesPair x, LanesPair floor) {
     return {at_least(x.low, floor.low), at_least(x.high, floor.high)};
-  }
-  friend HWY_INLINE LanesPair round_down(LanesPair x) {
-    return {round_down(x.low), round_down(x.high)};
-  }
-  friend HWY_INLINE LanesPair round_to_zero(LanesPair x) {
-    return {round_to_zero(x.low), round_to_zero(x.high)};
   }
   friend HWY_INLINE LanesPair round_even(LanesPair x) {
     return {round_even(x.low), round_even(x.high)};
