@@ -26,7 +26,9 @@ BINARY_SUFFIXES = {".gif", ".ico", ".jpg", ".npy", ".npz", ".pdf", ".png", ".pt"
 CORE = (
     "include/safeops/diagnostics.h",
     "include/safeops/export.h",
+    "include/safeops/json_lines.h",
     "include/safeops/policy.h",
+    "include/safeops/reporter.h",
     "src/core/*",
     "src/operators/*",
     "fuzz/*",

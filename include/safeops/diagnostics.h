@@ -49,10 +49,10 @@ SAFEOPS_EXPORT std::string_view name(Device value);
 namespace diagnostics {
 
 /// 0: off. 1: counters, and the line of eager Python calls that hit (default). 2: also the shape
-/// and the dtype of the first offender.
+/// and the dtype of the first offender. 3: also the stack and the module of a Python call line.
 SAFEOPS_EXPORT int level();
 
-/// Any other value than 0, 1 or 2 is refused: returns false and changes nothing.
+/// Any other value than 0, 1, 2 or 3 is refused: returns false and changes nothing.
 SAFEOPS_EXPORT bool set_level(int level);
 
 /// One counter that is not zero.
@@ -70,7 +70,7 @@ struct Record {
 /// meanwhile may or may not be in it.
 SAFEOPS_EXPORT std::vector<Record> snapshot();
 
-/// Sets every counter to zero.
+/// Sets every counter to zero, as they are when a child of fork starts.
 SAFEOPS_EXPORT void reset();
 
 }  // namespace diagnostics
@@ -105,7 +105,7 @@ struct safeops_hit {
 struct safeops_record {
   std::int32_t op, condition, direction, device;
   std::uint64_t count, first_row;
-  std::int64_t shape[kSafeopsShapeDims];  ///< of the first offender, at level 2
+  std::int64_t shape[kSafeopsShapeDims];  ///< of the first offender, from level 2
   std::int32_t dims;                      ///< -1 below level 2
   char dtype[16];                         ///< empty below level 2
 };

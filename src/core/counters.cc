@@ -1,30 +1,33 @@
 #include "core/counters.h"
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <cstring>
 
 #include "core/backward_ring.h"
+#include "core/counter_slots.h"
 
 std::uint64_t safeops_hit_epoch = 0;
 
 namespace safeops {
 namespace {
 
-constexpr int kDirections = 2, kDevices = 2;
-
 // One counter. A cache line of its own, so that two operators that hit do not slow each other down.
 struct alignas(64) Slot {
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> first_row{0};
+  std::atomic<std::uint64_t> ever{0};       // grows only
+  std::atomic<std::uint64_t> forgotten{0};  // what `ever` was at the last reset
+  std::atomic<std::uint64_t> first_row{0};  // one more than the row; 0 until the first hit
   // Shape and dtype of the first offender, written once by whoever claims it.
   std::atomic<int> offender{0};  // 0 free, 1 being written, 2 readable
-  std::int32_t dims = -1;
+  std::int32_t dims = 0;
   std::int64_t shape[kSafeopsShapeDims] = {};
   char dtype[16] = {};
 };
 
-Slot slots[kOperators][kConditions][kDirections][kDevices];
+constinit Slot slots[kSlots];
+std::atomic<std::uint64_t> forks_until_here{0};
 std::atomic<int> current_level{1};
 thread_local std::uint64_t forward_serial = 0, backward_serial = 0;
 thread_local safeops_hit last_hit = {};
@@ -33,14 +36,34 @@ thread_local safeops_hit latent_hit = {};
 thread_local bool has_latent_hit = false;
 
 Slot& slot(Operator op, Condition condition, Direction direction, Device device) {
-  return slots[static_cast<int>(op)][static_cast<int>(condition)][static_cast<int>(direction)]
-              [static_cast<int>(device)];
+  const int row = static_cast<int>(op) * kConditions + static_cast<int>(condition);
+  return slots[(row * kDirections + static_cast<int>(direction)) * kDevices +
+               static_cast<int>(device)];
 }
 
 std::uint64_t next_epoch() {
   return std::atomic_ref<std::uint64_t>(safeops_hit_epoch).fetch_add(1, std::memory_order_relaxed) +
          1;
 }
+
+void forget(Slot& slot) {
+  slot.forgotten.store(slot.ever.load(std::memory_order_relaxed), std::memory_order_release);
+  slot.first_row.store(0, std::memory_order_relaxed);
+}
+
+// One thread lives on in the child: it finds the counters empty, and nothing claimed by a thread
+// that no longer exists. The epoch stays, for it must not go back.
+void start_over_in_child() {
+  for (Slot& slot : slots) {
+    forget(slot);
+    slot.offender.store(0, std::memory_order_relaxed);
+  }
+  backward_ring().clear();
+  has_last_hit = has_latent_hit = false;
+  forks_until_here.fetch_add(1, std::memory_order_relaxed);
+}
+
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, start_over_in_child);
 
 template <class Target>
 void describe(const Call& call, Target& target) {
@@ -51,9 +74,16 @@ void describe(const Call& call, Target& target) {
 
 void count(const Call& call, Condition condition, const Hit& hit, int level) {
   Slot& to = slot(call.op, condition, call.direction, call.device);
-  if (to.count.fetch_add(hit.count, std::memory_order_relaxed) == 0) {
-    to.first_row.store(hit.first, std::memory_order_relaxed);
-  }
+  const auto claim_first_row = [&] {
+    std::uint64_t none = 0;
+    if (to.first_row.load(std::memory_order_relaxed) == 0) {
+      to.first_row.compare_exchange_strong(none, hit.first + 1, std::memory_order_relaxed);
+    }
+  };
+  // Before, so that who sees the count finds a row; and after, for a reset that came in between.
+  claim_first_row();
+  to.ever.fetch_add(hit.count, std::memory_order_release);
+  claim_first_row();
   int free = 0;
   if (level >= 2 && to.offender.compare_exchange_strong(free, 1, std::memory_order_acquire)) {
     describe(call, to);
@@ -109,6 +139,33 @@ std::string_view name(Condition value) { return kConditionNames[static_cast<std:
 std::string_view name(Direction value) { return kDirectionNames[static_cast<std::size_t>(value)]; }
 std::string_view name(Device value) { return kDeviceNames[static_cast<std::size_t>(value)]; }
 
+std::uint64_t counted_ever(int slot) { return slots[slot].ever.load(std::memory_order_relaxed); }
+
+Standing standing(int slot) {
+  const Slot& from = slots[slot];
+  // In this order: a reset in between must not make the difference negative.
+  const std::uint64_t forgotten = from.forgotten.load(std::memory_order_acquire);
+  const std::uint64_t ever = from.ever.load(std::memory_order_acquire);
+  const std::uint64_t first_row = from.first_row.load(std::memory_order_relaxed);
+  Standing now = {};
+  now.ever = ever;
+  safeops_record& record = now.record;
+  record.device = slot % kDevices;
+  record.direction = slot / kDevices % kDirections;
+  record.condition = slot / (kDevices * kDirections) % kConditions;
+  record.op = slot / (kDevices * kDirections * kConditions);
+  record.count = ever - forgotten;
+  record.first_row = first_row == 0 ? 0 : first_row - 1;
+  record.dims = -1;
+  if (from.offender.load(std::memory_order_acquire) != 2) return now;
+  record.dims = from.dims;
+  std::memcpy(record.shape, from.shape, sizeof(record.shape));
+  std::memcpy(record.dtype, from.dtype, sizeof(record.dtype));
+  return now;
+}
+
+std::uint64_t forks() { return forks_until_here.load(std::memory_order_relaxed); }
+
 std::uint64_t settle(const Call& call, const Hits& hits) {
   const int level = current_level.load(std::memory_order_relaxed);
   if (!hits.any() || (level == 0 && !call.raises)) return 0;
@@ -157,13 +214,13 @@ namespace diagnostics {
 int level() { return current_level.load(std::memory_order_relaxed); }
 
 bool set_level(int level) {
-  if (level < 0 || level > 2) return false;
+  if (level < 0 || level > 3) return false;
   current_level.store(level, std::memory_order_relaxed);
   return true;
 }
 
 std::vector<Record> snapshot() {
-  safeops_record raw[kOperators * kConditions * kDirections * kDevices];
+  safeops_record raw[kSlots];
   const std::uint64_t size = safeops_snapshot(raw, std::size(raw));
   std::vector<Record> records;
   for (std::uint64_t i = 0; i < size; ++i) {
@@ -192,36 +249,24 @@ std::uint64_t safeops_take_backward_hits(safeops_hit* hits, std::uint64_t capaci
 
 std::uint64_t safeops_snapshot(safeops_record* records, std::uint64_t capacity) {
   std::uint64_t size = 0;
-  for (int i = 0; i < kOperators * kConditions * kDirections * kDevices; ++i) {
-    const int device = i % kDevices, direction = i / kDevices % kDirections;
-    const int condition = i / (kDevices * kDirections) % kConditions,
-              op = i / (kDevices * kDirections * kConditions);
-    const Slot& from = slots[op][condition][direction][device];
-    const std::uint64_t count = from.count.load(std::memory_order_relaxed);
-    if (count == 0 || size == capacity) continue;
-    safeops_record& record = records[size++];
-    record = {op,     condition, direction,
-              device, count,     from.first_row.load(std::memory_order_relaxed),
-              {},     -1,        {}};
-    if (from.offender.load(std::memory_order_acquire) != 2) continue;
-    record.dims = from.dims;
-    std::memcpy(record.shape, from.shape, sizeof(record.shape));
-    std::memcpy(record.dtype, from.dtype, sizeof(record.dtype));
+  for (int i = 0; i < kSlots && size < capacity; ++i) {
+    const safeops_record record = standing(i).record;
+    if (record.count != 0) records[size++] = record;
   }
   return size;
 }
 
 void safeops_reset() {
-  for (int i = 0; i < kOperators * kConditions * kDirections * kDevices; ++i) {
-    Slot& to = (&slots[0][0][0][0])[i];
-    to.count.store(0, std::memory_order_relaxed);
-    to.first_row.store(0, std::memory_order_relaxed);
+  for (Slot& slot : slots) {
+    forget(slot);
     // A slot that is being described at this moment keeps its description.
     int readable = 2;
-    to.offender.compare_exchange_strong(readable, 0, std::memory_order_acq_rel);
+    slot.offender.compare_exchange_strong(readable, 0, std::memory_order_acq_rel);
   }
-  safeops_hit discarded[64];
-  while (safeops_take_backward_hits(discarded, std::size(discarded)) != 0) {
+  // What a full ring holds and no more: other threads may fill it as fast as it is emptied.
+  safeops_hit discarded;
+  for (std::uint64_t i = 0; i < BackwardRing::kCells; ++i) {
+    if (safeops_take_backward_hits(&discarded, 1) == 0) break;
   }
 }
 

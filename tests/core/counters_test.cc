@@ -115,15 +115,15 @@ TEST_F(Counters, LevelZeroCountsNothing) {
 }
 
 TEST_F(Counters, OtherLevelsAreRefused) {
-  for (const int level : {0, 1, 2}) {
+  for (const int level : {0, 1, 2, 3}) {
     EXPECT_TRUE(diagnostics::set_level(level));
     EXPECT_EQ(diagnostics::level(), level);
     EXPECT_EQ(safeops_level(), level);
   }
-  for (const int level : {-1, 3, 100}) {
+  for (const int level : {-1, 4, 100}) {
     EXPECT_FALSE(diagnostics::set_level(level));
     EXPECT_EQ(safeops_set_level(level), 0);
-    EXPECT_EQ(diagnostics::level(), 2);
+    EXPECT_EQ(diagnostics::level(), 3);
   }
 }
 
@@ -155,6 +155,15 @@ TEST_F(Counters, LevelTwoKeepsShapeAndDtypeOfTheFirstOffender) {
   ASSERT_EQ(safeops_snapshot(records, 4), 1u);
   EXPECT_EQ(records[0].dims, 3);
   EXPECT_STREQ(records[0].dtype, "bfloat16");
+}
+
+TEST_F(Counters, LevelThreeDescribesAsLevelTwoDoes) {
+  ASSERT_TRUE(diagnostics::set_level(3));
+  settle(call_of(Direction::forward), hits_of(Condition::zero_norm, 1, 2));
+  safeops_record record;
+  ASSERT_EQ(safeops_snapshot(&record, 1), 1u);
+  EXPECT_EQ(record.dims, 2);
+  EXPECT_STREQ(record.dtype, "float32");
 }
 
 TEST_F(Counters, LongShapesAndNamesAreCutAndTerminated) {
@@ -286,6 +295,26 @@ TEST_F(Counters, EightThreadsLoseNoHit) {
   EXPECT_EQ(moved(), kThreads * kCalls);
   EXPECT_GT(taken, 0u);
   EXPECT_GT(reads, 0u);
+}
+
+TEST_F(Counters, AResetMeanwhileMakesNoCountNegative) {
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    while (!done) {
+      settle(call_of(Direction::forward), hits_of(Condition::zero_norm, 1, 2));
+      diagnostics::reset();
+    }
+  });
+  std::uint64_t largest = 0, seen = 0;
+  for (int i = 0; i < 20000 || seen < 100; ++i) {
+    for (const diagnostics::Record& record : diagnostics::snapshot()) {
+      largest = std::max(largest, record.count);
+      ++seen;
+    }
+  }
+  done = true;
+  writer.join();
+  EXPECT_LE(largest, moved());
 }
 
 TEST_F(Counters, SerialsOfConcurrentCallsAreDistinct) {
