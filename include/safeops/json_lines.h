@@ -18,10 +18,10 @@ namespace safeops::diagnostics {
 /// (on one line). `time` is in seconds since 1970, `count` is Change::added, `total` and
 /// `first_row` are those of its record; shape and dtype are null below level 2.
 ///
-/// Every line is one write at the end of the file, and is preceded by spaces where it would cross
-/// from one page of the file to the next: lines are whole even where several reporters or processes
-/// append to the same file or the process is killed, and nothing is held back that would be lost
-/// then. Copies share the file.
+/// Every line is one write at the end of the file: lines are whole even where several reporters or
+/// processes append to the same file. It is preceded by spaces where it would cross from one page
+/// of the file to the next, so that with one writer a kill leaves whole lines, too; nothing is held
+/// back that would be lost then. Copies share the file.
 ///
 ///     safeops::diagnostics::Reporter reporter{safeops::diagnostics::JsonLines("hits.jsonl")};
 class SAFEOPS_EXPORT JsonLines {

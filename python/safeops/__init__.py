@@ -11,7 +11,8 @@ function (:class:`safeops.policy`), for the process (:func:`safeops.set_default_
 variable ``SAFEOPS_POLICY``); the first of these that says something counts.
 
 :mod:`safeops.diagnostics` counts the singular rows and elements that were met, and names the lines
-that met them. :mod:`safeops.nn` has the softmax family as modules.
+that met them; :mod:`safeops.sinks` sends that where it is to go. :mod:`safeops.nn` has the softmax
+family as modules.
 
 >>> import torch, safeops
 >>> x = torch.zeros(2, 3, requires_grad=True)
@@ -26,7 +27,7 @@ from safeops import _library  # isort: skip  (registers the operators that the o
 from safeops import _vmap_division as _vmap_division
 from safeops import _vmap_normalize as _vmap_normalize
 from safeops import _vmap_softmax as _vmap_softmax
-from safeops import diagnostics, nn
+from safeops import diagnostics, nn, sinks
 from safeops._config import show_config
 from safeops._division import (
     div,
@@ -67,6 +68,7 @@ __all__ = [
     "rsqrt_",
     "set_default_policy",
     "show_config",
+    "sinks",
     "softmax",
     "softmin",
     "sqrt",

@@ -76,7 +76,7 @@ class Operator:
         try:
             result = self._functional(*arguments) if out is None else self._fill(out, arguments)
         except Exception as error:
-            singularity = _call_lines.note_failed_call(epoch, error)
+            singularity = _call_lines.note_failed_call(epoch, error, policy)
             if singularity is None:
                 raise
             raise singularity from None

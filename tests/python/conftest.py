@@ -59,3 +59,11 @@ def cuda_autocast() -> Iterator[None]:
     torch.clear_autocast_cache()
     torch.set_autocast_enabled("cuda", enabled)
     torch.set_autocast_dtype("cuda", dtype)
+
+
+@pytest.fixture
+def no_sink_is_left(fresh_state: None) -> Iterator[None]:
+    """Checks that a test has removed its sinks."""
+    yield
+    safeops.diagnostics.set_step(None)
+    assert safeops._events.attachments == ()

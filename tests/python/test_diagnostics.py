@@ -139,8 +139,8 @@ def test_levels() -> None:
     assert diagnostics.level() == 1
     diagnostics.set_level(2)
     assert diagnostics.level() == 2
-    for refused in (3, -1, "1", None, 1.0):
-        with pytest.raises(ValueError, match=f"level must be 0, 1 or 2, got {refused!r}"):
+    for refused in (4, -1, "1", None, 1.0):
+        with pytest.raises(ValueError, match=f"level must be 0, 1, 2 or 3, got {refused!r}"):
             diagnostics.set_level(refused)
     assert diagnostics.level() == 2
 

@@ -90,9 +90,9 @@ def test_a_norm_too_small_for_float64_is_not_zero() -> None:
     assert safeops.diagnostics.snapshot().total(condition="zero_norm") == 0
 
 
-@pytest.mark.parametrize("level", [True, 3, -1, 1.0])
+@pytest.mark.parametrize("level", [True, 4, -1, 1.0])
 def test_levels_are_integers(level: object) -> None:
-    with pytest.raises(ValueError, match="level must be 0, 1 or 2"):
+    with pytest.raises(ValueError, match="level must be 0, 1, 2 or 3"):
         safeops.diagnostics.set_level(level)
 
 
