@@ -41,6 +41,7 @@ from safeops._division import (
 )
 from safeops._errors import SingularityError, SingularityWarning
 from safeops._normalize import normalize
+from safeops._patch import patch
 from safeops._policy import policy, set_default_policy
 from safeops._roots import log, log_, rsqrt, rsqrt_, sqrt, sqrt_
 from safeops._softmax import log_softmax, logsumexp, softmax, softmin
@@ -61,6 +62,7 @@ __all__ = [
     "logsumexp",
     "nn",
     "normalize",
+    "patch",
     "policy",
     "reciprocal",
     "reciprocal_",

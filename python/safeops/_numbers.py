@@ -24,7 +24,8 @@ def dividend_as_tensor(number: Number, other: Tensor | Number, rounding_mode: st
     dtype = torch.result_type(number, other)
     if rounding_mode is None and not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
-    return torch.tensor(number, dtype=_exact_dtype(number)).to(dtype)
+    device = "meta" if isinstance(other, Tensor) and other.is_meta else "cpu"
+    return torch.tensor(number, dtype=_exact_dtype(number), device=device).to(dtype)
 
 
 def divisor_for(input: Tensor, other: Number, rounding_mode: str | None) -> Tensor | Number:

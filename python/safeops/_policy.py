@@ -10,7 +10,8 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
@@ -42,6 +43,24 @@ def resolve(operator: str) -> tuple[str, float | None]:
     """Policy and eps of an eager call that names none; "" means that nobody chose a policy."""
     scope = _scope.get()
     return scope.policies[operator] or _defaults[operator], scope.eps
+
+
+def current_scope() -> _Scope:
+    """The scope of this thread and task, as `in_scope` takes it."""
+    return _scope.get()
+
+
+@contextmanager
+def in_scope(scope: _Scope) -> Iterator[None]:
+    """Puts a scope in force again that may have been left."""
+    outer = _scope.get()
+    _scope.set(scope)
+    _mirror_for_compiled_code()
+    try:
+        yield
+    finally:
+        _scope.set(outer)
+        _mirror_for_compiled_code()
 
 
 def check_policy(policy: object, place: str) -> None:
@@ -133,6 +152,17 @@ def set_default_policy(default: str | None = None, **per_operator: str) -> None:
     _mirror_for_compiled_code()
 
 
+def refuse_to_decorate(function: Callable[..., Any], scope: str) -> None:
+    """Refuses what runs after its call has returned."""
+    runs_later = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    if runs_later or inspect.isclass(function):
+        raise TypeError(
+            f"{scope}: expected a function or a coroutine function to decorate, got {function!r}, "
+            f"whose calls would run outside the scope; use a with block around the calls of the "
+            f"operators"
+        )
+
+
 class policy:
     """Chooses the policy of the calls inside a ``with`` block or a decorated function.
 
@@ -207,13 +237,7 @@ class policy:
             setattr(_compiled_scope, name, value)
 
     def __call__(self, function: _F) -> _F:
-        runs_later = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-        if runs_later or inspect.isclass(function):
-            raise TypeError(
-                f"safeops.policy: expected a function or a coroutine function to decorate, got "
-                f"{function!r}, whose calls would run outside the scope; use a with block around "
-                f"the calls of the operators"
-            )
+        refuse_to_decorate(function, "safeops.policy")
         stated, eps = self._stated, self._eps
 
         # A scope made inside the function: torch 2.11 compiles no other.
