@@ -28,6 +28,7 @@ from safeops import _vmap_division as _vmap_division
 from safeops import _vmap_normalize as _vmap_normalize
 from safeops import _vmap_softmax as _vmap_softmax
 from safeops import diagnostics, nn, sinks
+from safeops._audit import audit
 from safeops._config import show_config
 from safeops._division import (
     div,
@@ -43,14 +44,17 @@ from safeops._errors import SingularityError, SingularityWarning
 from safeops._normalize import normalize
 from safeops._patch import patch
 from safeops._policy import policy, set_default_policy
+from safeops._report import Report
 from safeops._roots import log, log_, rsqrt, rsqrt_, sqrt, sqrt_
 from safeops._softmax import log_softmax, logsumexp, softmax, softmin
 
 __version__ = _library.version
 
 __all__ = [
+    "Report",
     "SingularityError",
     "SingularityWarning",
+    "audit",
     "diagnostics",
     "div",
     "div_",
