@@ -1,5 +1,5 @@
-# make build | demo | demo-softmax | demo-division | test | lint | fuzz SECONDS=60 | bench
-#      test-sanitize | coverage | tidy | wheel
+# make build | demo | demo-softmax | demo-division | demo-post-mortem | test | test-clients | lint
+#      fuzz SECONDS=60 | bench | test-sanitize | coverage | tidy | wheel
 #
 # PYTHON=...   an interpreter that has torch >= 2.11; default: .venv, made here
 # JOBS=...     compilers at a time
@@ -17,7 +17,7 @@ endif
 configure = cmake --preset release -DPython_EXECUTABLE=$(python) \
   -DCMAKE_COMPILE_WARNING_AS_ERROR=$(if $(CI),ON,OFF) --log-level=WARNING
 
-.PHONY: build demo demo-softmax demo-division test check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
+.PHONY: build demo demo-softmax demo-division demo-post-mortem test test-clients check-cpp check-python lint fuzz bench test-sanitize coverage tidy wheel clean
 
 build:
 	tools/bootstrap
@@ -33,6 +33,9 @@ demo-softmax: build
 demo-division: build
 	$(python) examples/feature_scaling/demo.py
 
+demo-post-mortem: build
+	$(python) examples/post_mortem/demo.py
+
 # Everything runs even when something fails, and then the whole fails.
 test: build
 	+@$(MAKE) --keep-going --no-print-directory check-cpp check-python lint
@@ -45,6 +48,12 @@ check-cpp:
 check-python:
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
 	  TORCHINDUCTOR_CACHE_DIR="$$cache" $(python) -m pytest -q
+
+# Other people's packages, unmodified, under patch and audit.
+test-clients: build
+	tools/bootstrap clients
+	$(python) tools/client_suites.py
+	$(python) -m pytest -q tests/clients
 
 lint:
 	$(python) tools/lint.py
