@@ -31,7 +31,7 @@ WARM_HEAP = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 25),
 }
-FAMILIES = ("normalize", "softmax", "division")
+FAMILIES = ("normalize", "softmax", "division", "diagnostics")
 CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
 
@@ -100,13 +100,19 @@ def run(chosen: argparse.Namespace) -> dict[str, object]:
 
 
 def comparisons(chosen: argparse.Namespace) -> Iterator[Comparison]:
+    import diagnostics
     import division
     import jax_peer
     import normalize
     import softmax
     from comparisons import Fused, smaller
 
-    rooms = {"normalize": normalize, "softmax": softmax, "division": division}
+    rooms = {
+        "normalize": normalize,
+        "softmax": softmax,
+        "division": division,
+        "diagnostics": diagnostics,
+    }
     fused = Fused(torch=chosen.compile, jax=chosen.jax and jax_peer.is_installed())
     sized = smaller if chosen.quick else lambda shape: shape
     for family in chosen.family or FAMILIES:
@@ -129,8 +135,10 @@ def compare(comparison: Comparison, plan: Plan, cpus: set[int]) -> list[Row]:
 def main() -> None:
     chosen = arguments()
     restart_with_heap(chosen.heap)
+    # First: a run takes half an hour, and its figures must have a place.
+    for file in filter(None, (chosen.json, chosen.markdown)):
+        file.parent.mkdir(parents=True, exist_ok=True)
     record = run(chosen)
-    chosen.json.parent.mkdir(parents=True, exist_ok=True)
     chosen.json.write_text(json.dumps(record, indent=1) + "\n")
     print(f"\n{len(record['rows'])} ratios written to {chosen.json}")
 

@@ -9,16 +9,19 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Contender:
-    """What is timed. `prepare` runs before every sample, outside the clock."""
+    """What is timed. `prepare` runs before every sample and `scope` is entered around it, outside
+    the clock."""
 
     name: str
     call: Callable[[], object]
     prepare: Callable[[], None] = lambda: None
+    scope: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,11 @@ def spread(values: Sequence[float]) -> Spread:
 def _sample(contender: Contender, calls: int, clock: Callable[[], float]) -> float:
     contender.prepare()
     call = contender.call
-    start = clock()
-    for _ in range(calls):
-        call()
-    return (clock() - start) / calls
+    with contender.scope():
+        start = clock()
+        for _ in range(calls):
+            call()
+        return (clock() - start) / calls
 
 
 def page_faults() -> int:

@@ -3,12 +3,14 @@ anything is belongs to no test."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import math
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from typing import Any
 
 import pytest
 import torch
+
+import safeops
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -87,6 +91,12 @@ ROWS_OF_GROUP = {
     "div (hits)": 18,
     "div (counting)": 12,
     "div (2 threads)": 4,
+    "patch (covered call)": 24,
+    "patch (other call)": 6,
+    "patch (module)": 4,
+    "level": 8,
+    "sink": 8,
+    "audit (training)": 8,
 }
 STOCK = {
     "softmax": "F.softmax",
@@ -109,7 +119,8 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def recorded(folder: Path, *arguments: str) -> Run:
-    data, table = folder / "bench.json", folder / "bench.md"
+    # In folders that the run has to make.
+    data, table = folder / "data" / "bench.json", folder / "tables" / "bench.md"
     finished = bench("--rounds=3", f"--json={data}", f"--markdown={table}", *arguments)
     assert finished.returncode == 0, finished.stderr
     record = json.loads(data.read_text())
@@ -124,7 +135,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Other folders of the project may have modules of these names.
-    names = ("report", "comparisons", "division", "jax_peer", "timing")
+    names = ("report", "comparisons", "diagnostics", "division", "jax_peer", "timing")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -141,6 +152,11 @@ def report(benchmarks: None) -> ModuleType:
 @pytest.fixture
 def division(benchmarks: None) -> ModuleType:
     return importlib.import_module("division")
+
+
+@pytest.fixture
+def diagnostics(benchmarks: None) -> ModuleType:
+    return importlib.import_module("diagnostics")
 
 
 def test_every_group_is_complete(whole: Run) -> None:
@@ -199,6 +215,50 @@ def test_recipe_of_division_is_right_and_torch_alone_is_not(division: ModuleType
         assert (x == 0).any() and poisoned.isnan()[x == 0].all()
         assert (gradient[x == 0] == 0).all()
         assert torch.equal(gradient[x != 0], poisoned[x != 0])
+
+
+@pytest.mark.parametrize("what", ["F.normalize", "F.softmax", "x.softmax", "a / b"])
+def test_a_covered_call_is_answered_by_ours(diagnostics: ModuleType, what: str) -> None:
+    stock, ours = diagnostics.INTERCEPTED[what]
+    fill = -math.inf if "softmax" in what else 0.0
+    inputs = [torch.full_like(x, fill) for x in diagnostics.operands(what)]
+    answers = []
+    for call, scope, counted in (
+        (stock, contextlib.nullcontext, False),
+        (stock, diagnostics.observed, True),
+        (stock, diagnostics.patched, True),
+        (ours, contextlib.nullcontext, True),
+    ):
+        safeops.diagnostics.reset()
+        with scope():
+            answers.append(call(*inputs))
+        assert (safeops.diagnostics.snapshot().total() > 0) == counted
+    for answer, expected in zip(answers, (answers[0], answers[0], answers[3]), strict=False):
+        torch.testing.assert_close(answer, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("hits", [False, True])
+def test_a_training_step_hits_as_it_says(diagnostics: ModuleType, hits: bool) -> None:
+    step = diagnostics.training_step(hits)
+    with diagnostics.observed():
+        step()
+        step()
+    assert safeops.diagnostics.snapshot().total(direction="forward") == (16 if hits else 0)
+
+
+def test_a_scope_is_entered_around_every_sample(benchmarks: None) -> None:
+    timing = importlib.import_module("timing")
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def scope() -> Iterator[None]:
+        seen.append("in")
+        yield
+        seen.append("out")
+
+    contender = timing.Contender("", lambda: seen.append("call"), scope=scope)
+    timing.measure([contender], timing.Plan(2, 0.0, time.perf_counter, warm_up_seconds=0.0))
+    assert seen == [*("in", "call", "out", "in", *["call"] * 3, "out"), *("in", "call", "out") * 2]
 
 
 def test_one_family_can_run_alone(tmp_path: Path) -> None:
