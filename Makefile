@@ -44,10 +44,11 @@ test: build
 check-cpp:
 	ctest --preset release
 
-# A fresh Inductor cache: a kernel compiled for an earlier build must not be found again.
+# A fresh Inductor cache: a kernel compiled for an earlier build must not be found again. A file
+# stays in one process, for the fixtures that are dear.
 check-python:
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
-	  TORCHINDUCTOR_CACHE_DIR="$$cache" $(python) -m pytest -q
+	  TORCHINDUCTOR_CACHE_DIR="$$cache" $(python) -m pytest -q -n $(JOBS) --dist loadfile
 
 # Other people's packages, unmodified, under patch and audit.
 test-clients: build

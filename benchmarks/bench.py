@@ -79,7 +79,10 @@ def run(chosen: argparse.Namespace) -> dict[str, object]:
         print(f"{key:<15} {value}")
     print("\n" + report.line(report.HEADER))
 
-    plan = Plan(chosen.rounds, 0.0 if chosen.quick else 0.005, CLOCKS[chosen.clock])
+    clock = CLOCKS[chosen.clock]
+    plan = (
+        Plan(chosen.rounds, 0.0, clock, 0.0) if chosen.quick else Plan(chosen.rounds, 0.005, clock)
+    )
     cpus = os.sched_getaffinity(0)
     measured: list[report.Row] = []
     for comparison in comparisons(chosen):

@@ -9,6 +9,7 @@ and hands it the incoming gradient. The graph of the program gets no node more.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from functools import partial
@@ -182,6 +183,14 @@ class _Kept:
         torch.autograd.grad(
             shadow.result, shadow.inputs, gradient, retain_graph=True, allow_unused=True
         )
+
+
+def _renew_lock() -> None:
+    _Kept._lock = threading.RLock()
+
+
+# A thread that the child does not have may have held it.
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _run_without_engine(result: Tensor, gradient: Tensor) -> None:

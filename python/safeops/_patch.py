@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -23,7 +24,17 @@ from safeops._unreachable import ENTRIES, Unreachable
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-_leaving = threading.Lock()
+# Reentrant: a destructor that leaves a patch may run while it is held.
+_leaving = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _leaving
+    _leaving = threading.RLock()
+
+
+# A thread that the child does not have may have held it.
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _take_what_was_left_off_the_stack() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, NamedTuple
 
@@ -16,6 +17,15 @@ class _Door(NamedTuple):
 _doors: list[_Door] = []
 _lock = threading.RLock()
 _open = 0
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+# A thread that the child does not have may have held it.
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def add(place: Any, name: str, replacement: Any) -> None:

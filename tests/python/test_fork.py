@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import safeops
 from event_sources import hit, listen
-from safeops import _call_lines, _events, diagnostics
+from safeops import _call_lines, _events, _observe, _patch, _patch_doors, diagnostics
 from singular_calls import rows
 
 pytestmark = pytest.mark.usefixtures("no_sink_is_left")
@@ -350,3 +350,26 @@ def test_an_interruption_at_the_end_keeps_no_sink_from_its_end() -> None:
     result = run_script(script)
     assert (result.returncode, result.stdout) == (0, "sqrt 3\nclosed\n")
     assert "in interrupts\nKeyboardInterrupt" in result.stderr
+
+
+def test_a_child_patches_and_observes_whoever_held_the_locks_in_the_parent() -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with _patch._leaving, _patch_doors._lock, _observe._Kept._lock:
+            held.set()
+            done.wait()
+
+    def check() -> None:
+        with safeops.patch(observe=True):
+            torch.rsqrt(torch.zeros(3, requires_grad=True)).sum().backward()
+        assert diagnostics.snapshot().total("rsqrt") == 6
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        in_child(check)
+    finally:
+        done.set()
+        holder.join()

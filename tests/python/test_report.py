@@ -19,6 +19,13 @@ from safeops._report import AuditedLine, Contents, Notice, Report, Unattributed
 from safeops._steps import HitsPerStep
 from test_import import in_subprocess
 
+
+@pytest.fixture(autouse=True)
+def hundred_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The width of a report, whatever the terminal is."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 HOSTILE = "<script>alert(\"a\") & 'b'</script> {{ 7 * 7 }}"
 
 
