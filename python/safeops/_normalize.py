@@ -9,11 +9,11 @@ from torch.overrides import has_torch_function_variadic
 
 from safeops._operator import Operator, hand_over
 
-_STOCK_EPS = 1e-12
+STOCK_EPS = 1e-12
 
 
 def _stock_gradient(eps: float | None) -> str:
-    floor = _STOCK_EPS if eps is None else eps
+    floor = STOCK_EPS if eps is None else eps
     return f"grad / {floor:g}, up to {1 / floor if floor else float('inf'):.3g} times grad"
 
 

@@ -23,7 +23,7 @@ from torch.nn import Buffer, Parameter
 from safeops import _call_lines
 from safeops._call_lines import CallLine
 from safeops._library import hit_epoch
-from safeops._normalize import _STOCK_EPS as STOCK_EPS
+from safeops._normalize import STOCK_EPS
 from safeops._stock_call import Call
 
 # How much of the program's memory shadows may hold on to.

@@ -17,13 +17,11 @@ from torch.compiler import is_dynamo_compiling
 from safeops import _normalize, _softmax
 from safeops._stock_call import Call, are_tensors, dims, index, is_number
 
-_STOCK_EPS = 1e-12
-
 _OF_PATCHES = (os.path.dirname(__file__) + os.sep, torch.overrides.__file__)
 
 
 def normalize(
-    input: Any, p: Any = 2.0, dim: Any = 1, eps: Any = _STOCK_EPS, out: Any = None
+    input: Any, p: Any = 2.0, dim: Any = 1, eps: Any = _normalize.STOCK_EPS, out: Any = None
 ) -> Call | None:
     if not (are_tensors(input, out) and is_number(p) and is_number(eps)):
         return None
@@ -35,7 +33,7 @@ def normalize(
         _normalize.normalize,
         (input, p, dim if dim is None else dims(dim)),
         # The default spelled out chooses nothing.
-        eps=None if eps == _STOCK_EPS else eps,
+        eps=None if eps == _normalize.STOCK_EPS else eps,
         out=out,
     )
 
