@@ -33,6 +33,7 @@ CORE = (
     "src/operators/*",
     "fuzz/*",
     "tests/core/*",
+    "tests/cuda/*",
 )
 BINDING_INSIDE_CORE = "src/operators/*_torch*"
 HIGHWAY = (

@@ -29,6 +29,7 @@ struct alignas(64) Slot {
 constinit Slot slots[kSlots];
 std::atomic<std::uint64_t> forks_until_here{0};
 std::atomic<int> current_level{1};
+std::atomic<Collector> collector{nullptr};
 thread_local std::uint64_t forward_serial = 0, backward_serial = 0;
 thread_local safeops_hit last_hit = {};
 thread_local bool has_last_hit = false;
@@ -60,6 +61,7 @@ void start_over_in_child() {
   }
   backward_ring().clear();
   has_last_hit = has_latent_hit = false;
+  collector.store(nullptr, std::memory_order_relaxed);
   forks_until_here.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -72,11 +74,10 @@ void describe(const Call& call, Target& target) {
   std::strncpy(target.dtype, call.dtype, sizeof(target.dtype) - 1);
 }
 
-void count(const Call& call, Condition condition, const Hit& hit, int level) {
-  Slot& to = slot(call.op, condition, call.direction, call.device);
+void count(Slot& to, const Hit& hit) {
   const auto claim_first_row = [&] {
     std::uint64_t none = 0;
-    if (to.first_row.load(std::memory_order_relaxed) == 0) {
+    if (hit.first != kNoRow && to.first_row.load(std::memory_order_relaxed) == 0) {
       to.first_row.compare_exchange_strong(none, hit.first + 1, std::memory_order_relaxed);
     }
   };
@@ -84,6 +85,11 @@ void count(const Call& call, Condition condition, const Hit& hit, int level) {
   claim_first_row();
   to.ever.fetch_add(hit.count, std::memory_order_release);
   claim_first_row();
+}
+
+void count(const Call& call, Condition condition, const Hit& hit, int level) {
+  Slot& to = slot(call.op, condition, call.direction, call.device);
+  count(to, hit);
   int free = 0;
   if (level >= 2 && to.offender.compare_exchange_strong(free, 1, std::memory_order_acquire)) {
     describe(call, to);
@@ -92,7 +98,7 @@ void count(const Call& call, Condition condition, const Hit& hit, int level) {
 }
 
 safeops_hit summarize(const Call& call, const Hits& hits) {
-  safeops_hit summary = {};
+  safeops_hit summary = description(call);
   summary.first_row = kNoRow;
   std::uint64_t most = 0;
   for (int i = 0; i < kHitConditions; ++i) {
@@ -108,13 +114,16 @@ safeops_hit summarize(const Call& call, const Hits& hits) {
     summary.first_row = hits.latent.first;
     summary.condition = static_cast<std::int32_t>(Condition::zero_argument);
   }
-  summary.rows = call.rows;
-  summary.op = static_cast<std::int32_t>(call.op);
-  summary.direction = static_cast<std::int32_t>(call.direction);
-  summary.device = static_cast<std::int32_t>(call.device);
-  summary.raised = call.raises;
-  describe(call, summary);
   return summary;
+}
+
+std::uint64_t read_counters(safeops_record* records, std::uint64_t capacity) {
+  std::uint64_t size = 0;
+  for (int i = 0; i < kSlots && size < capacity; ++i) {
+    const safeops_record record = standing(i).record;
+    if (record.count != 0) records[size++] = record;
+  }
+  return size;
 }
 
 template <std::size_t kCount>
@@ -166,6 +175,38 @@ Standing standing(int slot) {
 
 std::uint64_t forks() { return forks_until_here.load(std::memory_order_relaxed); }
 
+safeops_hit description(const Call& call) {
+  safeops_hit hit = {};
+  hit.serial = call.direction == Direction::backward ? backward_serial : 0;
+  hit.rows = call.rows;
+  hit.op = static_cast<std::int32_t>(call.op);
+  hit.direction = static_cast<std::int32_t>(call.direction);
+  hit.device = static_cast<std::int32_t>(call.device);
+  hit.raised = call.raises;
+  describe(call, hit);
+  return hit;
+}
+
+void count_collected(Operator op, Direction direction, Device device, const Hits& hits) {
+  for (int i = 0; i < kConditions; ++i) {
+    if (hits.of[i].count != 0)
+      count(slot(op, static_cast<Condition>(i), direction, device), hits.of[i]);
+  }
+}
+
+void announce(safeops_hit hit) {
+  const std::uint64_t epoch = next_epoch();
+  if (hit.direction == static_cast<std::int32_t>(Direction::forward)) hit.serial = epoch;
+  last_hit = hit;
+  has_last_hit = true;
+}
+
+void set_collector(Collector function) { collector.store(function, std::memory_order_release); }
+
+void collect(bool waits) {
+  if (const Collector function = collector.load(std::memory_order_acquire)) function(waits);
+}
+
 std::uint64_t settle(const Call& call, const Hits& hits) {
   const int level = current_level.load(std::memory_order_relaxed);
   if (!hits.any() || (level == 0 && !call.raises)) return 0;
@@ -181,7 +222,6 @@ std::uint64_t settle(const Call& call, const Hits& hits) {
     if (has_latent_hit) latent_hit = summary;
     return 0;
   }
-  summary.serial = backward_serial;
   // Before the epoch moves: who sees that it has must find the hit.
   if (!forward && level != 0) backward_ring().push(summary);
   const std::uint64_t epoch = next_epoch();
@@ -248,15 +288,17 @@ std::uint64_t safeops_take_backward_hits(safeops_hit* hits, std::uint64_t capaci
 }
 
 std::uint64_t safeops_snapshot(safeops_record* records, std::uint64_t capacity) {
-  std::uint64_t size = 0;
-  for (int i = 0; i < kSlots && size < capacity; ++i) {
-    const safeops_record record = standing(i).record;
-    if (record.count != 0) records[size++] = record;
-  }
-  return size;
+  collect(/*waits=*/true);
+  return read_counters(records, capacity);
+}
+
+std::uint64_t safeops_glance(safeops_record* records, std::uint64_t capacity) {
+  collect(/*waits=*/false);
+  return read_counters(records, capacity);
 }
 
 void safeops_reset() {
+  collect(/*waits=*/true);
   for (Slot& slot : slots) {
     forget(slot);
     // A slot that is being described at this moment keeps its description.

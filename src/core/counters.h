@@ -24,6 +24,23 @@ struct Call {
 /// forward call that hit, else 0.
 std::uint64_t settle(const Call& call, const Hits& hits);
 
+/// What a call is told of as, its hits apart.
+safeops_hit description(const Call& call);
+
+/// Adds hits that a device has counted over several calls, of which no line, shape or epoch is
+/// known.
+void count_collected(Operator op, Direction direction, Device device, const Hits& hits);
+
+/// Makes the hit, which is counted already, this thread's last one, and moves the epoch.
+void announce(safeops_hit hit);
+
+/// Brings what devices have counted into the counters; every reader calls it first. With `waits`
+/// for the work of this thread's current streams too, else without waiting for more than itself.
+/// Never throws. Null: nothing counts elsewhere, as in a child of fork.
+using Collector = void (*)(bool waits);
+void set_collector(Collector collector);
+void collect(bool waits);
+
 /// Watches one forward call on this thread for the node that will differentiate it.
 class ForwardWatch {
  public:

@@ -16,10 +16,10 @@ struct bfloat16 {
   std::uint16_t bits;
 };
 
-inline float to_real(float x) { return x; }
-inline double to_real(double x) { return x; }
-inline float to_real(bfloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
-inline float to_real(float16 x) {
+constexpr float to_real(float x) { return x; }
+constexpr double to_real(double x) { return x; }
+constexpr float to_real(bfloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+constexpr float to_real(float16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = x.bits & 0x7FFFu;
   if (magnitude >= 0x7C00u)
@@ -30,15 +30,15 @@ inline float to_real(float16 x) {
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(scaled));
 }
 
-inline void from_real(float x, float& out) { out = x; }
-inline void from_real(double x, double& out) { out = x; }
-inline void from_real(float x, bfloat16& out) {
+constexpr void from_real(float x, float& out) { out = x; }
+constexpr void from_real(double x, double& out) { out = x; }
+constexpr void from_real(float x, bfloat16& out) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   // Rounding a NaN up could carry into the exponent and give infinity.
   const std::uint32_t rounded = x != x ? bits | 0x400000u : bits + 0x7FFFu + ((bits >> 16) & 1u);
   out.bits = static_cast<std::uint16_t>(rounded >> 16);
 }
-inline void from_real(float x, float16& out) {
+constexpr void from_real(float x, float16& out) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;

@@ -35,6 +35,12 @@ struct ElementNumbering {
   }
 };
 
+/// What the elements of a call have in common.
+struct CellArguments {
+  Resolution policy;
+  bool given[kElementInputs] = {};  ///< whether an input has data, and is not a number
+};
+
 /// One call of an element-wise kernel. All operands have the same element type, which is that of
 /// `element`, and a real or complex number of it per element as the kernel says. An output may be
 /// an input of the same place and strides. Spans and pointers are read during the call only.
@@ -55,6 +61,18 @@ struct ElementArguments {
     for (const std::int64_t extent : size) product *= static_cast<std::size_t>(extent);
     return product;
   }
+  CellArguments cell() const {
+    CellArguments common{policy};
+    for (std::size_t k = 0; k < kElementInputs; ++k) common.given[k] = input[k].data != nullptr;
+    return common;
+  }
 };
+
+/// Of the size and of the numbering steps that the kernels for CUDA take.
+inline constexpr std::size_t kMaxCudaDims = 16;
+
+inline bool fits_cuda(const ElementArguments& arguments) {
+  return arguments.size.size() <= kMaxCudaDims && arguments.numbering.steps.size() <= kMaxCudaDims;
+}
 
 }  // namespace safeops

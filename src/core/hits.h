@@ -32,8 +32,10 @@ struct Hits {
   /// backward execution will count them.
   Hit latent;
 
-  Hit& operator[](Condition condition) { return of[static_cast<int>(condition)]; }
-  const Hit& operator[](Condition condition) const { return of[static_cast<int>(condition)]; }
+  constexpr Hit& operator[](Condition condition) { return of[static_cast<int>(condition)]; }
+  constexpr const Hit& operator[](Condition condition) const {
+    return of[static_cast<int>(condition)];
+  }
 
   /// Sums and minima commute, so the merged result does not depend on the order in which chunks
   /// finish.

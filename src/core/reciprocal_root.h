@@ -8,7 +8,7 @@
 
 #include <type_traits>
 
-#include "core/lanes_highway-inl.h"
+#include "core/lanes.h"
 
 SAFEOPS_BEGIN_LANES
 

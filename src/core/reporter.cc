@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/counter_slots.h"
+#include "core/counters.h"
 
 namespace safeops::diagnostics {
 namespace {
@@ -92,6 +93,8 @@ struct Reporter::State {
 
   bool tell() {
     bool all = true;
+    // The streams whose work counts are those of other threads.
+    collect(/*waits=*/false);
     for (int slot = 0; slot < kSlots && !abandoned; ++slot) {
       std::uint64_t& known = told[static_cast<std::size_t>(slot)];
       if (counted_ever(slot) == known) continue;
@@ -137,6 +140,7 @@ Reporter::Reporter(Sink sink, std::chrono::milliseconds period) {
   }
   // A wait until past the end of the clock would not wait at all.
   period = std::min<std::chrono::milliseconds>(period, std::chrono::hours(24));
+  collect(/*waits=*/true);
   state_ = std::make_shared<State>(std::move(sink), period);
   const SignalsBlocked blocked;
   state_->thread = std::thread([state = state_] { state->run(); });
@@ -146,6 +150,7 @@ Reporter::~Reporter() {
   // The thread is not here to be joined, and may have held the mutex. Its own reference to the
   // state is never given back, so nothing of it is destroyed.
   if (state_->is_in_child()) return;
+  if (telling != state_.get()) collect(/*waits=*/true);
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
@@ -162,6 +167,7 @@ Reporter::~Reporter() {
 bool Reporter::flush() {
   State& state = *state_;
   if (state.is_in_child() || telling == &state) return false;
+  collect(/*waits=*/true);
   std::unique_lock lock(state.mutex);
   const std::uint64_t request = ++state.requests;
   state.wake.notify_one();

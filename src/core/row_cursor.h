@@ -110,13 +110,13 @@ class RowCursor {
 /// would be NaN then.
 class CompensatedSum {
  public:
-  void add(double term) {
+  constexpr void add(double term) {
     const double sum = sum_ + term;
     const double shifted = sum - sum_;
     lost_ += (sum_ - (sum - shifted)) + (term - shifted);
     sum_ = sum;
   }
-  double value() const {
+  constexpr double value() const {
     const double corrected = sum_ + lost_;
     return corrected == corrected ? corrected : sum_;
   }

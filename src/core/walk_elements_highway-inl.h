@@ -1,4 +1,5 @@
-// Walks the elements of a call (docs/architecture.md, section 7). A Cell says what is computed:
+// Walks the elements of a call (docs/architecture.md, section 7). A Cell, made from CellArguments,
+// says what is computed:
 //  - kInputs, kOutputs
 //  - plain(in, out): the outputs as if there were no singular points
 //  - suspect(in): a mask of lanes, cheap and perhaps too wide; outside it all elements are regular
@@ -25,7 +26,7 @@ template <class Cell, class E>
 class ElementWalk {
  public:
   ElementWalk(const ElementArguments& arguments, Hits& hits)
-      : arguments_(arguments), cell_(arguments), numbers_(arguments), hits_(hits) {}
+      : arguments_(arguments), cell_(arguments.cell()), numbers_(arguments), hits_(hits) {}
 
   void run(size_t begin, size_t end) {
     ElementCursor cursor(arguments_, begin);

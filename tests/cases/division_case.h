@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -47,6 +48,8 @@ struct DivisionTrial {
   bool numbers = true;  ///< hits are numbered over `sizes`, else in the order of the walk
   bool streams = false;
   Executor* executor = nullptr;  ///< null: SerialExecutor
+  /// Kernels that this library does not have; then `executor` says nothing.
+  std::function<void(const ElementArguments&, Hits&)> elsewhere;
 };
 
 /// The operands of a call, an element per row, its parts along the row: a and b, or x; backward g,
@@ -191,6 +194,7 @@ class ElementCall {
 
 inline void launch(const ElementArguments& arguments, const DivisionTrial& trial, bool complex,
                    Executor& executor, Hits& hits) {
+  if (trial.elsewhere) return trial.elsewhere(arguments, hits);
   if (complex) {
     return trial.backward ? division_backward_complex(arguments, trial.kind, executor, hits)
                           : division_forward_complex(arguments, trial.kind, executor, hits);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cases/division_check.h"
+#include "cases/fused_multiply_add.h"
 #include "core/simd_target.h"
 
 namespace safeops::cases {
@@ -18,10 +19,6 @@ class EveryTarget : public ::testing::Test {
  protected:
   void TearDown() override { use_target(0); }
 };
-
-inline bool has_fused_multiply_add(std::int64_t target) {
-  return std::string(target_name(target)).rfind("AVX", 0) == 0;
-}
 
 /// Runs a call on every SIMD target. Targets that are alike must give the same bits, and `check`
 /// must be content with what each gives.

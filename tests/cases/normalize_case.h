@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -26,6 +27,8 @@ struct Trial {
   bool inspect = false;   ///< no output
   bool save = true;
   Executor* executor = nullptr;  ///< null: SerialExecutor
+  /// Kernels that this library does not have; then `road` and `executor` say nothing.
+  std::function<void(const RowArguments&, bool backward, Hits&)> elsewhere;
 };
 
 inline NormOrder order_of(double p) {
@@ -41,6 +44,7 @@ inline Resolution resolved(Policy policy, std::optional<double> eps, Element ele
 }
 
 inline void launch(const RowArguments& arguments, const Trial& trial, bool backward, Hits& hits) {
+  if (trial.elsewhere) return trial.elsewhere(arguments, backward, hits);
   SerialExecutor serial;
   Executor& executor = trial.executor != nullptr ? *trial.executor : serial;
   switch (trial.road) {

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -43,6 +44,8 @@ struct SoftmaxTrial {
   bool save = true;
   bool streams = false;
   Executor* executor = nullptr;  ///< null: SerialExecutor
+  /// Kernels that this library does not have; then `road` and `executor` say nothing.
+  std::function<void(const RowArguments&, bool backward, Hits&)> elsewhere;
 };
 
 inline void set_kind(SoftmaxTrial& trial, RowLayout::Kind kind) {
@@ -86,6 +89,7 @@ class SoftmaxCall {
   }
 
   void launch(Hits& hits) const {
+    if (trial_.elsewhere) return trial_.elsewhere(arguments, backward_, hits);
     SerialExecutor serial;
     Executor& executor = trial_.executor != nullptr ? *trial_.executor : serial;
     if (trial_.road == Road::plain) {

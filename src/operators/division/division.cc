@@ -24,6 +24,9 @@ double floored_value(DivisionKind kind, double eps) {
 
 }  // namespace
 
+constinit CudaKernel<ElementArguments, DivisionKind> division_forward_on_cuda,
+    division_backward_on_cuda;
+
 Resolution resolve_element(Policy policy, DivisionKind kind, double eps, bool backward) {
   // Stock has no floor: eps only says what is counted.
   if (policy == Policy::stock) return {eps, 0, 0, false};

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/cuda_launch.h"
 #include "core/element_arguments.h"
 #include "core/executor.h"
 #include "core/hits.h"
+#include "safeops/export.h"
 #include "safeops/policy.h"
 
 namespace safeops {
@@ -16,7 +18,7 @@ enum class DivisionKind : std::uint8_t { quotient, truncated, floored, rsqrt, sq
 /// A threshold as numbers of type T hold it, so that one that was set to eps is not below it; not 0
 /// unless it is 0.
 template <class T>
-T threshold_as(double eps) {
+constexpr T threshold_as(double eps) {
   const T rounded = static_cast<T>(eps);
   return eps > 0 && rounded == 0 ? std::numeric_limits<T>::denorm_min() : rounded;
 }
@@ -34,8 +36,18 @@ void division_forward(const ElementArguments& arguments, DivisionKind kind, Exec
 void division_backward(const ElementArguments& arguments, DivisionKind kind, Executor& executor,
                        Hits& hits);
 
-/// The same for complex numbers of float32 or float64 parts; no rounding modes. Gradients are those
-/// of the conjugate variable, as PyTorch's.
+/// The same on a CUDA device, with the CPU's bits.
+SAFEOPS_EXPORT extern CudaKernel<ElementArguments, DivisionKind> division_forward_on_cuda;
+SAFEOPS_EXPORT extern CudaKernel<ElementArguments, DivisionKind> division_backward_on_cuda;
+
+/// What the library for CUDA puts there.
+CudaStatus division_forward_cuda(const ElementArguments& arguments, DivisionKind kind,
+                                 const CudaLaunch& launch);
+CudaStatus division_backward_cuda(const ElementArguments& arguments, DivisionKind kind,
+                                  const CudaLaunch& launch);
+
+/// division_forward and division_backward for complex numbers of float32 or float64 parts; no
+/// rounding modes. Gradients are those of the conjugate variable, as PyTorch's.
 void division_forward_complex(const ElementArguments& arguments, DivisionKind kind,
                               Executor& executor, Hits& hits);
 void division_backward_complex(const ElementArguments& arguments, DivisionKind kind,

@@ -49,7 +49,7 @@ template <class Real>
 struct ElementPolicy {
   using Scalar = typename ScalarOf<Real>::Type;
 
-  explicit ElementPolicy(const Resolution& policy)
+  explicit SAFEOPS_INLINE ElementPolicy(const Resolution& policy)
       : limit(limit_of<Scalar>(policy.threshold)),
         fill(static_cast<Scalar>(policy.fill)),
         floor(policy.floor),
@@ -139,8 +139,8 @@ template <class Real, class E, DivisionKind kKind>
 struct QuotientForward {
   static constexpr size_t kInputs = 2, kOutputs = 1, kCounters = 2;
 
-  explicit QuotientForward(const ElementArguments& arguments)
-      : policy(arguments.policy), by_number(arguments.input[1].data == nullptr) {}
+  explicit SAFEOPS_INLINE QuotientForward(const CellArguments& arguments)
+      : policy(arguments.policy), by_number(!arguments.given[1]) {}
 
   SAFEOPS_INLINE auto suspect(const Real* in) const { return magnitude(in[1]) < policy.limit; }
 
@@ -206,7 +206,8 @@ SAFEOPS_INLINE Lanes<double> divisor_slope(Lanes<double> g, Lanes<double> a, Lan
   const Lanes<double> least(std::numeric_limits<double>::min());
   const Lanes<double> infinity(std::numeric_limits<double>::infinity()), zero(0.0);
   const auto small = (magnitude(quotient) < least) | (magnitude(slope) < least);
-  const auto finite = magnitude(slope) < infinity, exact = (a == zero) | (b == zero);
+  const auto finite = magnitude(slope) < infinity;
+  const auto exact = (a == zero) | (b == zero);
   const Lanes<double> product = -(g * slope);
   const auto doubtful = (small | !finite) & !exact;
   if (!any(doubtful)) return product;
@@ -219,7 +220,8 @@ template <class Real, class E>
 struct QuotientBackward {
   static constexpr size_t kInputs = 3, kOutputs = 2, kCounters = 3;
 
-  explicit QuotientBackward(const ElementArguments& arguments) : policy(arguments.policy) {}
+  explicit SAFEOPS_INLINE QuotientBackward(const CellArguments& arguments)
+      : policy(arguments.policy) {}
 
   SAFEOPS_INLINE auto suspect(const Real* in) const { return magnitude(in[1]) < policy.limit; }
 
@@ -262,7 +264,7 @@ template <class Real, class E>
 struct StepBackward {
   static constexpr size_t kInputs = 3, kOutputs = 2, kCounters = 3;
 
-  explicit StepBackward(const ElementArguments& arguments) : policy(arguments.policy) {}
+  explicit SAFEOPS_INLINE StepBackward(const CellArguments& arguments) : policy(arguments.policy) {}
 
   SAFEOPS_INLINE auto suspect(const Real* in) const { return magnitude(in[1]) < policy.limit; }
 
@@ -333,7 +335,7 @@ template <class Real, class E, DivisionKind kKind>
 struct UnaryForward {
   static constexpr size_t kInputs = 1, kOutputs = 1, kCounters = 3;
 
-  explicit UnaryForward(const ElementArguments& arguments)
+  explicit SAFEOPS_INLINE UnaryForward(const CellArguments& arguments)
       : policy(arguments.policy), at_zero(kKind != DivisionKind::sqrt || policy.floors) {}
 
   SAFEOPS_INLINE auto suspect(const Real* in) const { return in[0] < policy.limit; }
@@ -359,7 +361,8 @@ template <class Real, class E, DivisionKind kKind>
 struct UnaryBackward {
   static constexpr size_t kInputs = 2, kOutputs = 1, kCounters = 4;
 
-  explicit UnaryBackward(const ElementArguments& arguments) : policy(arguments.policy) {}
+  explicit SAFEOPS_INLINE UnaryBackward(const CellArguments& arguments)
+      : policy(arguments.policy) {}
 
   SAFEOPS_INLINE auto suspect(const Real* in) const { return in[1] < policy.limit; }
   SAFEOPS_INLINE void plain(const Real* in, Real* out) const {

@@ -147,8 +147,10 @@ DivisionCall checked_unary_backward(Operator op, const Tensor& grad, const Tenso
                                     std::string_view policy);
 
 /// The divisor where it is one number for all elements, as the kernel takes it: torch divides
-/// halves by a number in float32, however it would be rounded to a half.
-std::optional<double> divisor_number(const DivisionCall& call, const Tensor& other);
+/// halves by a number in float32, however it would be rounded to a half. A tensor of one element
+/// counts where the host can read it without waiting; on CUDA one of the host is always a number.
+std::optional<double> divisor_number(const DivisionCall& call, const Tensor& other,
+                                     at::Device device);
 std::optional<double> divisor_number(const DivisionCall& call, const Scalar& other);
 
 /// One kernel execution; `numbers` stand for inputs without a place.

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 
+#include "core/cuda_launch.h"
 #include "core/executor.h"
 #include "core/hits.h"
 #include "core/row_layout.h"
+#include "safeops/export.h"
 
 namespace safeops {
 
@@ -18,6 +20,14 @@ void normalize_forward(const RowArguments& arguments, NormOrder order, Executor&
 /// grad_x from grad_y (input 0), x (input 1) and the saved norm.
 void normalize_backward(const RowArguments& arguments, NormOrder order, Executor& executor,
                         Hits& hits);
+
+/// The same rows on a CUDA device, in memory of which all pointers point, norms included.
+SAFEOPS_EXPORT extern CudaKernel<RowArguments, NormOrder> normalize_forward_on_cuda;
+SAFEOPS_EXPORT extern CudaKernel<RowArguments, NormOrder> normalize_backward_on_cuda;
+CudaStatus normalize_forward_cuda(const RowArguments& arguments, NormOrder order,
+                                  const CudaLaunch& launch);
+CudaStatus normalize_backward_cuda(const RowArguments& arguments, NormOrder order,
+                                   const CudaLaunch& launch);
 
 /// Any p (NaN excepted), real or complex, contiguous rows only, scalar code. With `complex` the
 /// layout counts complex elements and the operands hold (real, imaginary) pairs; only float32 and

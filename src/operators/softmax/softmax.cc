@@ -16,6 +16,8 @@ double neutral_fill(SoftmaxKind kind) { return kind == SoftmaxKind::softmax ? 0 
 
 }  // namespace
 
+constinit CudaKernel<RowArguments, SoftmaxKind> softmax_forward_on_cuda, softmax_backward_on_cuda;
+
 Resolution resolve_empty_row(Policy policy, SoftmaxKind kind, double eps, bool backward) {
   Resolution resolution;
   resolution.fills = true;

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 
+#include "core/cuda_launch.h"
 #include "core/executor.h"
 #include "core/hits.h"
 #include "core/row_layout.h"
+#include "safeops/export.h"
 #include "safeops/policy.h"
 
 namespace safeops {
@@ -31,6 +33,15 @@ void softmax_forward(const RowArguments& arguments, SoftmaxKind kind, Executor& 
 /// logsumexp: grad_x from x (input 0), `saved` and `row_gradient`.
 void softmax_backward(const RowArguments& arguments, SoftmaxKind kind, Executor& executor,
                       Hits& hits);
+
+/// The same rows on a CUDA device, in memory of which all pointers point, values per row and mask
+/// included.
+SAFEOPS_EXPORT extern CudaKernel<RowArguments, SoftmaxKind> softmax_forward_on_cuda;
+SAFEOPS_EXPORT extern CudaKernel<RowArguments, SoftmaxKind> softmax_backward_on_cuda;
+CudaStatus softmax_forward_cuda(const RowArguments& arguments, SoftmaxKind kind,
+                                const CudaLaunch& launch);
+CudaStatus softmax_backward_cuda(const RowArguments& arguments, SoftmaxKind kind,
+                                 const CudaLaunch& launch);
 
 /// The same rows through the scalar program in double, for tests and fuzzing: one row after another
 /// on this thread.
