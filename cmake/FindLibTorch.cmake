@@ -5,7 +5,8 @@
 # include/, lib/ and version.py. Results:
 #
 #   LibTorch_FOUND, LibTorch_VERSION ("2.15.0"), LibTorch_DIR_FOUND
-#   LibTorch::c10, LibTorch::torch_cpu
+#   LibTorch::c10, LibTorch::torch_cpu, and where torch has CUDA LibTorch::c10_cuda and
+#   LibTorch::torch_cuda (their headers want those of a CUDA runtime beside them)
 
 if(LibTorch_ROOT)
   set(LibTorch_DIR_FOUND "${LibTorch_ROOT}")
@@ -32,11 +33,13 @@ endif()
 
 # Plain checks instead of find_library, whose cached answer would outlive a change of interpreter.
 set(_libtorch_complete TRUE)
-foreach(_libtorch_name c10 torch_cpu)
+foreach(_libtorch_name c10 torch_cpu c10_cuda torch_cuda)
   set(_libtorch_file
     "${LibTorch_DIR_FOUND}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}${_libtorch_name}${CMAKE_SHARED_LIBRARY_SUFFIX}")
   if(NOT EXISTS "${_libtorch_file}")
-    set(_libtorch_complete FALSE)
+    if(NOT _libtorch_name MATCHES "_cuda$")
+      set(_libtorch_complete FALSE)
+    endif()
   elseif(NOT TARGET LibTorch::${_libtorch_name})
     add_library(LibTorch::${_libtorch_name} SHARED IMPORTED)
     set_target_properties(LibTorch::${_libtorch_name} PROPERTIES
@@ -57,6 +60,11 @@ find_package_handle_standard_args(LibTorch
 
 if(LibTorch_FOUND)
   set_target_properties(LibTorch::torch_cpu PROPERTIES INTERFACE_LINK_LIBRARIES LibTorch::c10)
+  if(TARGET LibTorch::torch_cuda AND TARGET LibTorch::c10_cuda)
+    set_target_properties(LibTorch::c10_cuda PROPERTIES INTERFACE_LINK_LIBRARIES LibTorch::c10)
+    set_target_properties(LibTorch::torch_cuda PROPERTIES
+      INTERFACE_LINK_LIBRARIES "LibTorch::c10_cuda;LibTorch::torch_cpu")
+  endif()
   # torch_cpu's own dependencies (OpenMP, CUDA runtime) are found by its RPATH at run time, not here.
   set_target_properties(LibTorch::c10 PROPERTIES
     INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")

@@ -1,4 +1,5 @@
-# Installs headers, libraries and the CMake package `safeops` with the components core and torch.
+# Installs headers, libraries and the CMake package `safeops` with the components core, torch and,
+# where its kernels were built, torch_cuda.
 # A wheel holds the same tree inside the Python package, without the static core.
 
 include(CMakePackageConfigHelpers)
@@ -20,6 +21,11 @@ if(SAFEOPS_BUILD_TORCH)
   list(APPEND installed_components torch)
   # Beside itself, and, in a wheel, the torch of the same site-packages.
   set_target_properties(safeops_torch PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
+  if(SAFEOPS_BUILD_CUDA)
+    list(APPEND installed_components torch_cuda)
+    set_target_properties(safeops_torch_cuda PROPERTIES
+      INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib;$ORIGIN/../../nvidia/cu13/lib")
+  endif()
   # torch keeps its C++ interface between patch releases only.
   string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" libtorch_minor "${LibTorch_VERSION}")
   math(EXPR next_minor "${CMAKE_MATCH_2} + 1")

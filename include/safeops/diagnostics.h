@@ -46,6 +46,14 @@ SAFEOPS_EXPORT std::string_view name(Condition value);
 SAFEOPS_EXPORT std::string_view name(Direction value);
 SAFEOPS_EXPORT std::string_view name(Device value);
 
+/// When policy `raise` throws for what a CUDA kernel met.
+///  - deferred: from the next call on a CUDA tensor, forward or backward, or from check(). No call
+///    waits for its kernel; one that throws has computed nothing. Counts reach the counters when
+///    they are read, without call line or warning.
+///  - exact: from the call itself. Every call on a CUDA tensor waits for its kernel, and hits are
+///    settled as on the CPU. Calls that are captured in a graph are deferred all the same.
+enum class RaiseMode : std::uint8_t { deferred, exact };
+
 namespace diagnostics {
 
 /// 0: off. 1: counters, and the line of eager Python calls that hit (default). 2: also the shape
@@ -72,6 +80,19 @@ SAFEOPS_EXPORT std::vector<Record> snapshot();
 
 /// Sets every counter to zero, as they are when a child of fork starts.
 SAFEOPS_EXPORT void reset();
+
+// CUDA kernels count in memory of their device and the host does not wait for them. snapshot(),
+// reset() and check() wait for the current streams of the calling thread, on every device that is
+// in use, and bring in what all kernels have counted by then. What other streams are still at work
+// on is read the next time. A thread that is capturing a CUDA graph reads nothing new.
+
+SAFEOPS_EXPORT RaiseMode raise_mode();
+SAFEOPS_EXPORT void set_raise_mode(RaiseMode mode);
+
+/// Throws the error of policy `raise` that a CUDA kernel has left behind and nobody has been told
+/// of. Needed after the last call, and after the replay of a graph: otherwise the next call on a
+/// CUDA tensor throws it.
+SAFEOPS_EXPORT void check();
 
 }  // namespace diagnostics
 }  // namespace safeops
@@ -118,9 +139,35 @@ SAFEOPS_EXPORT int safeops_last_hit(safeops_hit* hit);
 SAFEOPS_EXPORT std::uint64_t safeops_take_backward_hits(safeops_hit* hits, std::uint64_t capacity);
 
 SAFEOPS_EXPORT std::uint64_t safeops_snapshot(safeops_record* records, std::uint64_t capacity);
+/// The same without waiting for any stream, for a thread beside those that compute.
+SAFEOPS_EXPORT std::uint64_t safeops_glance(safeops_record* records, std::uint64_t capacity);
 SAFEOPS_EXPORT void safeops_reset();
 SAFEOPS_EXPORT int safeops_level();
 SAFEOPS_EXPORT int safeops_set_level(int level);  ///< 0 if refused
+
+/// 0: deferred, 1: exact; see safeops::RaiseMode. Setting returns 0 if refused.
+SAFEOPS_EXPORT int safeops_raise_mode();
+SAFEOPS_EXPORT int safeops_set_raise_mode(int mode);
+
+/// Waits as diagnostics::check() and takes a pending error of policy `raise`. Returns 1 if there
+/// was one: safeops_last_hit() then describes it, with `raised` set. Returns 2 if a device has
+/// failed, else 0. `sentence` receives the message, which stays valid until the next such call on
+/// this thread, or null.
+SAFEOPS_EXPORT int safeops_check(const char** sentence);
+
+/// The number of this thread's last deferred call under policy `raise`, 0 if there was none; and
+/// that of the call whose error was thrown, or taken by safeops_check, last on this thread. Numbers
+/// grow with every such call of the process, so that whoever remembers the line of a call finds it
+/// when its error comes.
+SAFEOPS_EXPORT std::uint64_t safeops_last_launch();
+SAFEOPS_EXPORT std::uint64_t safeops_raised_launch();
+
+/// 1 if the library with the CUDA kernels is loaded.
+SAFEOPS_EXPORT int safeops_has_cuda();
+
+/// Why it is not and what to do, told to whoever calls an operator on a CUDA tensor: "reason;
+/// remedy", without a full stop. The text is copied; null takes it back.
+SAFEOPS_EXPORT void safeops_set_cuda_unavailable(const char* reason);
 
 /// Names of enumerators, null past the last: the Python side learns the vocabulary from here.
 SAFEOPS_EXPORT const char* safeops_operator_name(int value);

@@ -93,6 +93,13 @@ bool is_row_value(const at::Tensor& value, const at::Tensor& self,
   return fits;
 }
 
+void check_device_of(Operator op, const char* argument, const at::Tensor& value,
+                     const at::Tensor& grad) {
+  TORCH_CHECK(value.device() == grad.device(), "safeops::_", name(op), "_backward: ", argument,
+              " must be on the device of grad, ", grad.device(), ", got ", value.device(),
+              "; move it there");
+}
+
 void check_out(Operator op, const at::Tensor& self, at::ScalarType dtype, OutDtype accepted,
                const at::Tensor& out) {
   if (accepted == OutDtype::same) {

@@ -48,6 +48,10 @@ std::optional<Element> element_of(at::ScalarType dtype);
 bool is_row_value(const at::Tensor& value, const at::Tensor& self,
                   const std::vector<std::int64_t>& dims, at::ScalarType dtype = at::kDouble);
 
+/// Refuses an argument of the backward operator on another device than the incoming gradient.
+void check_device_of(Operator op, const char* argument, const at::Tensor& value,
+                     const at::Tensor& grad);
+
 /// Refuses an `out` on another device, or whose dtype cannot hold the result.
 enum class OutDtype : std::uint8_t { same, castable };
 void check_out(Operator op, const at::Tensor& self, at::ScalarType dtype, OutDtype accepted,

@@ -56,7 +56,10 @@ void run_on_elements(const at::TensorIteratorBase& iterator, const ElementPlaces
                      ElementArguments arguments,
                      c10::function_ref<void(const ElementArguments&)> kernel) {
   if (iterator.numel() == 0) return;
+  // On the CPU the iterator has converted what a kernel reads, elsewhere whoever built it.
   const auto operand = [&](int place) {
+    TORCH_INTERNAL_ASSERT(iterator.dtype(place) == iterator.dtype(0) &&
+                          iterator.device(place) == iterator.device(0));
     return ElementOperand{iterator.data_ptr(place), iterator.strides(place).data()};
   };
   for (std::size_t k = 0; k < kElementOutputs; ++k) {

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "core/element_arguments.h"
-#include "torch/rows_of_tensors.h"
 
 namespace safeops {
 

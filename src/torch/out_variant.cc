@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "torch/execution.h"
+
 namespace safeops {
 
 void fill_out(at::Tensor& out, std::initializer_list<at::Tensor> inputs, Policy policy,
@@ -15,8 +17,9 @@ void fill_out(at::Tensor& out, std::initializer_list<at::Tensor> inputs, Policy 
     return !input.defined() || out.is_same(input) ||
            at::get_overlap_status(out, input) == at::MemOverlapStatus::No;
   };
-  if (policy != Policy::raise && same_sizes && out.scalar_type() == result.dtype &&
-      !out.is_conj() && !out.is_neg() && std::all_of(inputs.begin(), inputs.end(), apart)) {
+  const bool may_throw = policy == Policy::raise && throws_itself(out);
+  if (!may_throw && same_sizes && out.scalar_type() == result.dtype && !out.is_conj() &&
+      !out.is_neg() && std::all_of(inputs.begin(), inputs.end(), apart)) {
     fill(out);
     return;
   }

@@ -2,28 +2,8 @@
 
 #include <sstream>
 
-#include "core/counters.h"
-
 namespace safeops {
 namespace {
-
-// What an operator counts.
-const char* unit_of(Operator op) {
-  switch (op) {
-    case Operator::normalize:
-    case Operator::softmax:
-    case Operator::log_softmax:
-    case Operator::logsumexp:
-      return "row";
-    case Operator::div:
-    case Operator::reciprocal:
-    case Operator::rsqrt:
-    case Operator::sqrt:
-    case Operator::log:
-      break;
-  }
-  return "element";
-}
 
 std::string sentence(Operator op, Direction direction, const at::Tensor& input, std::uint64_t rows,
                      const Hits& hits) {
@@ -47,6 +27,35 @@ std::string sentence(Operator op, Direction direction, const at::Tensor& input, 
 }
 
 }  // namespace
+
+const char* unit_of(Operator op) {
+  switch (op) {
+    case Operator::normalize:
+    case Operator::softmax:
+    case Operator::log_softmax:
+    case Operator::logsumexp:
+      return "row";
+    case Operator::div:
+    case Operator::reciprocal:
+    case Operator::rsqrt:
+    case Operator::sqrt:
+    case Operator::log:
+      break;
+  }
+  return "element";
+}
+
+Call call_on(Device device, Operator op, Direction direction, const at::Tensor& input,
+             std::uint64_t rows, bool raises) {
+  return {op,
+          direction,
+          device,
+          rows,
+          input.sizes().data(),
+          static_cast<int>(input.dim()),
+          dtype_name(input.scalar_type()),
+          raises};
+}
 
 const char* dtype_name(at::ScalarType dtype) {
   switch (dtype) {
@@ -79,13 +88,11 @@ const char* dtype_name(at::ScalarType dtype) {
   }
 }
 
-void settle_or_throw(Operator op, Direction direction, Policy policy, const at::Tensor& input,
-                     std::uint64_t rows, const Hits& hits) {
+void settle_or_throw(Operator op, Direction direction, Device device, Policy policy,
+                     const at::Tensor& input, std::uint64_t rows, const Hits& hits) {
   if (!hits.any()) return;
   const bool raises = policy == Policy::raise && hits.raising.count != 0;
-  settle({op, direction, Device::cpu, rows, input.sizes().data(), static_cast<int>(input.dim()),
-          dtype_name(input.scalar_type()), raises},
-         hits);
+  settle(call_on(device, op, direction, input, rows, raises), hits);
   if (raises) {
     throw SingularityError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
                            sentence(op, direction, input, rows, hits));

@@ -53,5 +53,9 @@ TORCH_LIBRARY_IMPL(safeops, SparseCsrCPU, library) { refuse_all(library); }
 TORCH_LIBRARY_IMPL(safeops, NestedTensorCPU, library) { refuse_all(library); }
 TORCH_LIBRARY_IMPL(safeops, QuantizedCPU, library) { refuse_all(library); }
 TORCH_LIBRARY_IMPL(safeops, MkldnnCPU, library) { refuse_all(library); }
+TORCH_LIBRARY_IMPL(safeops, SparseCUDA, library) { refuse_all(library); }
+TORCH_LIBRARY_IMPL(safeops, SparseCsrCUDA, library) { refuse_all(library); }
+TORCH_LIBRARY_IMPL(safeops, NestedTensorCUDA, library) { refuse_all(library); }
+TORCH_LIBRARY_IMPL(safeops, QuantizedCUDA, library) { refuse_all(library); }
 
 }  // namespace safeops

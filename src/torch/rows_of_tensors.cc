@@ -1,6 +1,5 @@
 #include "torch/rows_of_tensors.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -243,16 +242,6 @@ at::Tensor empty_row_value(const at::Tensor& self, const std::vector<std::int64_
     for (const std::int64_t d : dims) sizes[static_cast<std::size_t>(d)] = 1;
   }
   return at::empty_symint(sizes, self.options().dtype(at::kDouble).memory_format(std::nullopt));
-}
-
-void TorchExecutor::run(std::size_t tasks, void (*body)(void*, std::size_t, std::size_t),
-                        void* context) {
-  // A task is some 16K elements, about a microsecond of work; waking a thread costs several.
-  constexpr std::int64_t kTasksPerThread = 4;
-  at::parallel_for(0, static_cast<std::int64_t>(tasks), kTasksPerThread,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     body(context, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
-                   });
 }
 
 void run_on_rows(RowOperands operands, const ReducedDims& reduced, WalkableRows walkable,

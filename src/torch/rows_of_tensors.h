@@ -7,7 +7,6 @@
 #include <functional>
 #include <vector>
 
-#include "core/executor.h"
 #include "core/row_layout.h"
 
 namespace safeops {
@@ -22,13 +21,6 @@ std::uint64_t count_rows(const at::Tensor& self, const std::vector<std::int64_t>
 /// An uninitialised float64 tensor with one value per row: the shape of `self` with the reduced
 /// dims kept as size 1. Also for tensors without data.
 at::Tensor empty_row_value(const at::Tensor& self, const std::vector<std::int64_t>& dims);
-
-/// Row arithmetic over the threads of at::parallel_for.
-class TorchExecutor final : public Executor {
- public:
-  void run(std::size_t tasks, void (*body)(void*, std::size_t, std::size_t),
-           void* context) override;
-};
 
 /// Which rows a kernel walks without a unit step: any neighbouring ones, none, or those that tiles
 /// pay for.

@@ -5,6 +5,7 @@
 #include <ATen/ops/copysign.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sgn.h>
@@ -47,17 +48,22 @@ RoundingMode mode_of(const DivAttributes& attributes) {
   return attributes.rounding_mode ? RoundingMode(*attributes.rounding_mode) : std::nullopt;
 }
 
-// Halves in float32: a kernel computes there too.
-Tensor wide(const Tensor& u, at::ScalarType result) {
-  return u.defined() ? u.to(at::toOpMathType(result)) : u;
+// Halves in float32: a kernel computes there too. A number of the host goes to the device, where
+// masks are, as an argument of a kernel, so that nobody waits and a graph may be captured.
+Tensor wide(const Tensor& u, const Tensor& result) {
+  if (!u.defined()) return u;
+  const Tensor converted = u.to(at::toOpMathType(result.scalar_type()));
+  if (u.device() == result.device()) return converted;
+  return at::ones({}, converted.options().device(result.device())) * converted;
 }
 
 // A number as a tensor, in the precision in which halves are divided by it. Made by the dispatcher,
-// so that a graph that is being traced knows it.
+// so that a graph that is being traced knows it. The host's, for kernels take it as a number.
 Tensor divisor_of(const Tensors& saved, const DivAttributes& attributes, const Tensor& like) {
   if (saved[1].defined()) return saved[1];
+  const auto options = like.options().dtype(at::toOpMathType(like.scalar_type()));
   return at::scalar_tensor(*attributes.divisor,
-                           like.options().dtype(at::toOpMathType(like.scalar_type())));
+                           like.is_cuda() ? options.device(at::kCPU) : options);
 }
 
 // The derivatives of a / b as linear maps. Under stock they are PyTorch's, whatever these are;
@@ -142,7 +148,7 @@ struct DivRoom {
   static Tensors backward_formula(const Tensor& grad, const Tensors& saved,
                                   const WantedGradients& wanted, const Attributes& attributes) {
     const at::ScalarType dtype = grad.scalar_type();
-    const Tensor g = wide(grad, dtype), a = wide(saved[0], dtype), b = wide(saved[1], dtype);
+    const Tensor g = wide(grad, grad), a = wide(saved[0], grad), b = wide(saved[1], grad);
     // A lazy conj would be dropped in compiled inference graphs.
     const QuotientSlopes slopes(a.defined() ? at::conj_physical(a) : a, at::conj_physical(b),
                                 attributes);
@@ -153,9 +159,9 @@ struct DivRoom {
   static Tensor tangent(const Tensors& tangents, const Tensors& inputs, const Tensor& result,
                         const Attributes& attributes) {
     const at::ScalarType dtype = result.scalar_type();
-    const QuotientSlopes slopes(wide(inputs[0], dtype),
-                                wide(divisor_of(inputs, attributes, result), dtype), attributes);
-    const Tensor t_a = wide(tangents[0], dtype), t_b = wide(tangents[1], dtype);
+    const QuotientSlopes slopes(wide(inputs[0], result),
+                                wide(divisor_of(inputs, attributes, result), result), attributes);
+    const Tensor t_a = wide(tangents[0], result), t_b = wide(tangents[1], result);
     const Tensor through_a = t_a.defined() ? slopes.along_a(t_a) : Tensor();
     const Tensor through_b = t_b.defined() ? slopes.along_b(t_b) : Tensor();
     const Tensor sum = !through_b.defined()   ? through_a

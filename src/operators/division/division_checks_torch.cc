@@ -83,6 +83,8 @@ DivisionCall checked(DivisionCall call, OptionalEps eps) {
 }
 
 void check_gradient(Operator op, const char* argument, const Tensor& grad, const Tensor& input) {
+  // A number may be the host's, as in torch's own arithmetic.
+  if (!input.is_cpu() || input.dim() != 0) check_device_of(op, argument, input, grad);
   TORCH_CHECK(at::is_expandable_to(input.sym_sizes(), grad.sym_sizes()), "safeops::_", name(op),
               "_backward: ", argument, " must be expandable to the shape of grad, ",
               grad.sym_sizes(), ", got ", input.sym_sizes(), "; pass the gradient of the result");
@@ -153,6 +155,7 @@ DivisionCall checked_division_backward(const Tensor& grad, const Tensor& self, c
 
 DivisionCall checked_unary_backward(Operator op, const Tensor& grad, const Tensor& self, double eps,
                                     std::string_view policy) {
+  check_device_of(op, "self", self, grad);
   TORCH_CHECK(grad.sym_sizes() == self.sym_sizes() && grad.scalar_type() == self.scalar_type(),
               "safeops::_", name(op), "_backward: grad must have the shape and dtype of self, ",
               self.sym_sizes(), " of ", dtype_name(self.scalar_type()), ", got ", grad.sym_sizes(),
@@ -160,10 +163,14 @@ DivisionCall checked_unary_backward(Operator op, const Tensor& grad, const Tenso
   return checked_unary(op, self, eps, policy);
 }
 
-std::optional<double> divisor_number(const DivisionCall& call, const Tensor& other) {
+std::optional<double> divisor_number(const DivisionCall& call, const Tensor& other,
+                                     at::Device device) {
+  if (!other.is_cpu()) return std::nullopt;
   const bool as_given = is_half(call.dtype) && other.numel() == 1 &&
                         (other.scalar_type() != call.dtype || call.kind == DivisionKind::truncated);
-  if (!as_given) return std::nullopt;
+  const bool unreadable = device.is_cuda() && other.dim() == 0 && element_of(call.dtype) &&
+                          !at::isComplexType(call.dtype);
+  if (!as_given && !unreadable) return std::nullopt;
   return exact(other.item(), call.dtype);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "operators/division/division_torch.h"
+#include "torch/cuda_devices.h"
+#include "torch/execution.h"
 #include "torch/out_variant.h"
 #include "torch/outcome.h"
 
@@ -24,21 +26,46 @@ Integer integer_of(at::ScalarType dtype) {
   }
 }
 
+constexpr Kernel<ElementArguments, DivisionKind> kForward = {division_forward,
+                                                             &division_forward_on_cuda};
+constexpr Kernel<ElementArguments, DivisionKind> kBackward = {division_backward,
+                                                              &division_backward_on_cuda};
+
+bool has_cuda_kernel(const DivisionCall& call) {
+  return !is_integral(call.dtype) && !at::isComplexType(call.dtype);
+}
+
+void check_has_cuda_kernel(const DivisionCall& call, const at::TensorIteratorBase& iterator) {
+  const Tensor& result = iterator.tensor(0);
+  if (!result.is_cuda()) return;
+  if (!has_cuda_kernel(call)) {
+    refuse_on_cuda(call.op, result, c10::str("a result of dtype ", dtype_name(call.dtype)),
+                   "convert the input to a real floating-point dtype");
+  }
+}
+
+void check_fits_cuda(const DivisionCall& call, const ElementArguments& elements,
+                     const at::TensorIteratorBase& iterator) {
+  if (fits_cuda(elements)) return;
+  refuse_on_cuda(call.op, iterator.tensor(0),
+                 c10::str("a call over ", iterator.ndim(), " dimensions that cannot be merged"),
+                 "make the inputs contiguous");
+}
+
 void compute(const DivisionCall& call, Direction direction, const ElementArguments& elements,
-             Executor& executor, Hits& hits) {
-  if (is_integral(call.dtype)) {
-    integer_division(elements, integer_of(call.dtype), call.kind == DivisionKind::floored, executor,
-                     hits);
-    return;
-  }
+             Execution& execution) {
   const bool backward = direction == Direction::backward;
-  if (at::isComplexType(call.dtype)) {
-    const auto kernel = backward ? division_backward_complex : division_forward_complex;
-    kernel(elements, call.kind, executor, hits);
-  } else {
-    const auto kernel = backward ? division_backward : division_forward;
-    kernel(elements, call.kind, executor, hits);
-  }
+  if (has_cuda_kernel(call))
+    return execution.run(backward ? kBackward : kForward, elements, call.kind);
+  execution.run_on_cpu([&](Executor& executor, Hits& hits) {
+    if (is_integral(call.dtype)) {
+      integer_division(elements, integer_of(call.dtype), call.kind == DivisionKind::floored,
+                       executor, hits);
+    } else {
+      (backward ? division_backward_complex : division_forward_complex)(elements, call.kind,
+                                                                        executor, hits);
+    }
+  });
 }
 
 // No integer stands for what the other policies would give.
@@ -62,15 +89,16 @@ void run_division(const DivisionCall& call, const DivisionRun& run,
   std::copy(run.numbers.begin(), run.numbers.end(), arguments.number);
   arguments.policy =
       resolve_element(call.policy, call.kind, call.eps, run.direction == Direction::backward);
-  Hits hits;
-  TorchExecutor executor;
+  Execution execution(call.op, run.direction, call.policy, iterator.tensor(0),
+                      static_cast<std::uint64_t>(iterator.numel()));
+  check_has_cuda_kernel(call, iterator);
   run_on_elements(iterator, run.places, arguments, [&](const ElementArguments& elements) {
-    compute(call, run.direction, elements, executor, hits);
+    if (iterator.tensor(0).is_cuda()) check_fits_cuda(call, elements, iterator);
+    compute(call, run.direction, elements, execution);
   });
-  settle_or_throw(call.op, run.direction, call.policy, iterator.tensor(0),
-                  static_cast<std::uint64_t>(iterator.numel()), hits);
+  execution.settle();
   if (is_integral(call.dtype) && call.policy != Policy::zero)
-    check_no_zero(call, iterator, hits[Condition::zero_denominator]);
+    check_no_zero(call, iterator, execution.hits()[Condition::zero_denominator]);
 }
 
 void fill_division_out(const DivisionCall& call, std::initializer_list<Tensor> inputs,

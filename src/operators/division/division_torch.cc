@@ -1,12 +1,14 @@
-// div: kernels for CPU and Meta.
+// div: kernels for CPU, CUDA and Meta.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
 #include "operators/division/division_torch.h"
+#include "torch/execution.h"
 
 namespace safeops {
 namespace {
@@ -15,6 +17,22 @@ constexpr int kAbsent = ElementPlaces::kAbsent;
 
 Tensor in_dtype(const Tensor& tensor, at::ScalarType dtype) {
   return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
+}
+
+bool is_host_number(const Tensor& tensor) { return tensor.is_cpu() && tensor.dim() == 0; }
+
+at::Device device_of(const Tensor& self, const Tensor& other) {
+  return other.is_cuda() ? other.device() : self.device();
+}
+
+// As the kernel of a device takes it. On the CPU the iterator converts. Elsewhere it does not, and
+// a number of the host is written to the device as an argument of a kernel, so that nobody waits.
+Tensor operand(const Tensor& tensor, at::ScalarType dtype, at::Device device) {
+  if (!device.is_cuda()) return tensor;
+  const Tensor converted = in_dtype(tensor, dtype);
+  return is_host_number(converted)
+             ? at::scalar_tensor(converted.item(), converted.options().device(device))
+             : converted;
 }
 
 // Over the result, which is allocated where `out` is undefined, and the operands.
@@ -31,12 +49,16 @@ void build(at::TensorIterator& iterator, const DivisionCall& call, const Tensor&
 Tensor divided(const DivisionCall& call, const Tensor& self, const Tensor& other,
                const Tensor& out) {
   DivisionRun run{Direction::forward, {{0, kAbsent}, {1, 2, kAbsent}}};
-  if (const auto number = divisor_number(call, other)) {
+  const at::Device device = device_of(self, other);
+  const auto number = divisor_number(call, other, device);
+  if (number) {
     run.places.input[1] = kAbsent;
     run.numbers[1] = *number;
   }
+  const Tensor dividend = operand(self, call.dtype, device);
+  const Tensor divisor = number ? other : operand(other, call.dtype, device);
   at::TensorIterator iterator;
-  build(iterator, call, out, self, other);
+  build(iterator, call, out, dividend, divisor);
   run_division(call, run, iterator);
   return iterator.output();
 }
@@ -53,8 +75,10 @@ Tensor divided(const DivisionCall& call, const Tensor& self, const Scalar& other
 }
 
 template <class Other>
-Tensor div_cpu(const Tensor& self, const Other& other, RoundingMode rounding_mode, OptionalEps eps,
-               std::string_view policy) {
+Tensor div_kernel(const Tensor& self, const Other& other, RoundingMode rounding_mode,
+                  OptionalEps eps, std::string_view policy) {
+  check_has_kernels(Operator::div, self);
+  if constexpr (!kByNumber<Other>) check_has_kernels(Operator::div, other);
   return divided(checked_division(self, other, rounding_mode, eps, policy), self, other, Tensor());
 }
 
@@ -62,11 +86,14 @@ const Tensor& tensor_of(const Tensor& other) { return other; }
 Tensor tensor_of(const Scalar& other) { return at::native::wrapped_scalar_tensor(other); }
 
 template <class Other>
-void out_cpu(const Tensor& input, const Other& other, RoundingMode rounding_mode, OptionalEps eps,
-             std::string_view policy, Tensor& out) {
+void out_kernel(const Tensor& input, const Other& other, RoundingMode rounding_mode,
+                OptionalEps eps, std::string_view policy, Tensor& out) {
+  check_has_kernels(Operator::div, input);
+  if constexpr (!kByNumber<Other>) check_has_kernels(Operator::div, other);
   const DivisionCall call = checked_division(input, other, rounding_mode, eps, policy);
-  check_out(Operator::div, input, call.dtype, OutDtype::castable, out);
   const Tensor& divisor = tensor_of(other);
+  check_out(Operator::div, divisor.is_cuda() ? divisor : input, call.dtype, OutDtype::castable,
+            out);
   const auto make = [&] {
     at::TensorIterator iterator;
     const Tensor none;
@@ -86,9 +113,11 @@ std::tuple<Tensor, Tensor> empty_gradients(const Tensor& grad, WantedGradients w
   return {empty(wanted[0]), empty(wanted[1])};
 }
 
-std::tuple<Tensor, Tensor> backward_cpu(const Tensor& grad, const OptionalTensor& self,
-                                        const Tensor& other, RoundingMode rounding_mode, double eps,
-                                        std::string_view policy, WantedGradients wanted) {
+std::tuple<Tensor, Tensor> backward_kernel(const Tensor& grad, const OptionalTensor& self,
+                                           const Tensor& other, RoundingMode rounding_mode,
+                                           double eps, std::string_view policy,
+                                           WantedGradients wanted) {
+  check_has_kernels(Operator::div, grad);
   const Tensor dividend = self.value_or(Tensor());
   const DivisionCall call =
       checked_division_backward(grad, dividend, other, rounding_mode, eps, policy, wanted);
@@ -105,13 +134,13 @@ std::tuple<Tensor, Tensor> backward_cpu(const Tensor& grad, const OptionalTensor
     run.places.output[k] = operands++;
   };
   const auto add_input = [&](std::size_t k, const Tensor& input) {
-    config.add_owned_const_input(in_dtype(input, call.dtype));
+    config.add_owned_const_input(operand(in_dtype(input, call.dtype), call.dtype, grad.device()));
     run.places.input[k] = operands++;
   };
   add_output(0, std::get<0>(gradients));
   add_output(1, std::get<1>(gradients));
   add_input(0, grad);
-  if (const auto number = divisor_number(call, other)) {
+  if (const auto number = divisor_number(call, other, grad.device())) {
     run.numbers[1] = *number;
   } else {
     add_input(1, other);
@@ -141,7 +170,9 @@ template <class Other>
 void out_meta(const Tensor& input, const Other& other, RoundingMode rounding_mode, OptionalEps eps,
               std::string_view policy, Tensor& out) {
   const DivisionCall call = checked_division(input, other, rounding_mode, eps, policy);
-  check_out(Operator::div, input, call.dtype, OutDtype::castable, out);
+  const Tensor& divisor = tensor_of(other);
+  check_out(Operator::div, divisor.is_cuda() ? divisor : input, call.dtype, OutDtype::castable,
+            out);
   resize_out_meta(out, meta_of(call, input, other, rounding_mode));
 }
 
@@ -154,15 +185,18 @@ std::tuple<Tensor, Tensor> backward_meta(const Tensor& grad, const OptionalTenso
   return empty_gradients(grad, wanted);
 }
 
+void register_kernels(torch::Library& library) {
+  library.impl("div", div_kernel<Tensor>);
+  library.impl("div.Scalar", div_kernel<Scalar>);
+  library.impl("div.out", out_kernel<Tensor>);
+  library.impl("div.Scalar_out", out_kernel<Scalar>);
+  library.impl("_div_backward", backward_kernel);
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(safeops, CPU, library) {
-  library.impl("div", div_cpu<Tensor>);
-  library.impl("div.Scalar", div_cpu<Scalar>);
-  library.impl("div.out", out_cpu<Tensor>);
-  library.impl("div.Scalar_out", out_cpu<Scalar>);
-  library.impl("_div_backward", backward_cpu);
-}
+TORCH_LIBRARY_IMPL(safeops, CPU, library) { register_kernels(library); }
+TORCH_LIBRARY_IMPL(safeops, CUDA, library) { register_kernels(library); }
 
 TORCH_LIBRARY_IMPL(safeops, Meta, library) {
   library.impl("div", div_meta<Tensor>);

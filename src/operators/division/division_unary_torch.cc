@@ -1,4 +1,4 @@
-// reciprocal, rsqrt, sqrt and log: kernels for CPU and Meta.
+// reciprocal, rsqrt, sqrt and log: kernels for CPU, CUDA and Meta.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/reciprocal.h>
@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "operators/division/division_torch.h"
+#include "torch/execution.h"
 
 namespace safeops {
 namespace {
@@ -17,19 +18,23 @@ constexpr int kAbsent = ElementPlaces::kAbsent;
 Tensor computed(const DivisionCall& call, const Tensor& self, const Tensor& out) {
   DivisionRun run{Direction::forward, {{0, kAbsent}, {1, kAbsent, kAbsent}}};
   if (call.op == Operator::reciprocal) run.places.input = {kAbsent, 1, kAbsent};
+  // On the CPU the iterator converts.
+  const Tensor argument = self.is_cuda() ? self.to(call.dtype) : self;
   at::TensorIterator iterator;
-  iterator.build_borrowing_unary_float_op(out, self);
+  iterator.build_borrowing_unary_float_op(out, argument);
   run_division(call, run, iterator);
   return iterator.output();
 }
 
 template <Operator op>
-Tensor unary_cpu(const Tensor& self, OptionalEps eps, std::string_view policy) {
+Tensor unary_kernel(const Tensor& self, OptionalEps eps, std::string_view policy) {
+  check_has_kernels(op, self);
   return computed(checked_unary(op, self, eps, policy), self, Tensor());
 }
 
 template <Operator op>
-void out_cpu(const Tensor& input, OptionalEps eps, std::string_view policy, Tensor& out) {
+void out_kernel(const Tensor& input, OptionalEps eps, std::string_view policy, Tensor& out) {
+  check_has_kernels(op, input);
   const DivisionCall call = checked_unary(op, input, eps, policy);
   check_out(op, input, call.dtype, OutDtype::castable, out);
   const auto make = [&] {
@@ -44,7 +49,9 @@ void out_cpu(const Tensor& input, OptionalEps eps, std::string_view policy, Tens
 }
 
 template <Operator op>
-Tensor backward_cpu(const Tensor& grad, const Tensor& self, double eps, std::string_view policy) {
+Tensor backward_kernel(const Tensor& grad, const Tensor& self, double eps,
+                       std::string_view policy) {
+  check_has_kernels(op, grad);
   const DivisionCall call = checked_unary_backward(op, grad, self, eps, policy);
   const Tensor gradient = at::empty_like(grad);
   DivisionRun run{Direction::backward, {{0, kAbsent}, {1, 2, kAbsent}}};
@@ -92,11 +99,11 @@ Tensor backward_meta(const Tensor& grad, const Tensor& self, double eps, std::st
 }
 
 template <Operator op>
-void register_cpu(torch::Library& library) {
+void register_kernels(torch::Library& library) {
   const std::string operation(name(op));
-  library.impl(operation.c_str(), unary_cpu<op>);
-  library.impl((operation + ".out").c_str(), out_cpu<op>);
-  library.impl(("_" + operation + "_backward").c_str(), backward_cpu<op>);
+  library.impl(operation.c_str(), unary_kernel<op>);
+  library.impl((operation + ".out").c_str(), out_kernel<op>);
+  library.impl(("_" + operation + "_backward").c_str(), backward_kernel<op>);
 }
 
 template <Operator op>
@@ -107,14 +114,17 @@ void register_meta(torch::Library& library) {
   library.impl(("_" + operation + "_backward").c_str(), backward_meta<op>);
 }
 
+void register_all_kernels(torch::Library& library) {
+  register_kernels<Operator::reciprocal>(library);
+  register_kernels<Operator::rsqrt>(library);
+  register_kernels<Operator::sqrt>(library);
+  register_kernels<Operator::log>(library);
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(safeops, CPU, library) {
-  register_cpu<Operator::reciprocal>(library);
-  register_cpu<Operator::rsqrt>(library);
-  register_cpu<Operator::sqrt>(library);
-  register_cpu<Operator::log>(library);
-}
+TORCH_LIBRARY_IMPL(safeops, CPU, library) { register_all_kernels(library); }
+TORCH_LIBRARY_IMPL(safeops, CUDA, library) { register_all_kernels(library); }
 
 TORCH_LIBRARY_IMPL(safeops, Meta, library) {
   register_meta<Operator::reciprocal>(library);

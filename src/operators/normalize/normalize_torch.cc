@@ -8,6 +8,8 @@
 
 #include "operators/normalize/normalize.h"
 #include "operators/normalize/normalize_torch.h"
+#include "torch/cuda_devices.h"
+#include "torch/execution.h"
 #include "torch/out_variant.h"
 #include "torch/outcome.h"
 #include "torch/rows_of_tensors.h"
@@ -24,44 +26,73 @@ std::optional<NormOrder> fast_order(double p) {
   return std::nullopt;
 }
 
+// One direction: for the orders that have SIMD kernels, and for any other.
+struct Kernels {
+  Kernel<RowArguments, NormOrder> fast;
+  void (*any)(const RowArguments& arguments, double p, bool complex, Executor& executor,
+              Hits& hits);
+};
+constexpr Kernels kForward = {{normalize_forward, &normalize_forward_on_cuda},
+                              normalize_forward_any};
+constexpr Kernels kBackward = {{normalize_backward, &normalize_backward_on_cuda},
+                               normalize_backward_any};
+
+// Of one execution, besides its tensors.
+struct NormalizeRun {
+  Direction direction;
+  double p, eps;
+  Policy policy;
+  const std::vector<std::int64_t>& dims;
+};
+
+[[noreturn]] void refuse_order(const Tensor& self, double p) {
+  refuse_on_cuda(Operator::normalize, self,
+                 c10::str("p = ", p, self.is_complex() ? " of a complex input" : ""),
+                 self.is_complex() ? "use p = 2" : "use p = 1, 2 or inf");
+}
+
 // Either kernel, over whichever road the order and the dtype need. The Euclidean norm of a complex
-// row is that of its real view; other orders take moduli, on the scalar kernel.
-template <class Fast, class Any>
-Hits run(std::vector<Tensor> inputs, Tensor output, double p, const std::vector<std::int64_t>& dims,
-         RowArguments arguments, const Fast& fast, const Any& any) {
-  ReducedDims reduced = as_set(dims);
+// row is that of its real view; other orders take moduli, on the scalar kernel. Hits are described
+// as those of `self`.
+void run_normalize(const NormalizeRun& run, const Tensor& self, std::vector<Tensor> inputs,
+                   Tensor output, RowArguments arguments) {
+  const bool backward = run.direction == Direction::backward;
+  const Kernels& kernels = backward ? kBackward : kForward;
+  ReducedDims reduced = as_set(run.dims);
   const bool complex = output.is_complex();
-  const auto order = complex && p != 2 ? std::nullopt : fast_order(p);
+  const auto order = complex && run.p != 2 ? std::nullopt : fast_order(run.p);
   arguments.element = element_type(output);
+  arguments.policy = resolve(run.policy, run.eps, backward);
+  Execution execution(Operator::normalize, run.direction, run.policy, self,
+                      count_rows(self, run.dims));
+  if (!order && self.is_cuda()) refuse_order(self, run.p);
   if (complex && order) {
     reduced.set(static_cast<std::size_t>(output.dim()));
     output = at::view_as_real(output);
     for (auto& input : inputs) input = at::view_as_real(input);
   }
-  Hits hits;
-  TorchExecutor executor;
   run_on_rows({std::move(inputs), output, Tensor()}, reduced,
               order ? WalkableRows::any : WalkableRows::contiguous_only, arguments,
               [&](const RowArguments& rows) {
-                order ? fast(rows, *order, executor, hits) : any(rows, p, complex, executor, hits);
+                if (order) return execution.run(kernels.fast, rows, *order);
+                execution.run_on_cpu([&](Executor& executor, Hits& hits) {
+                  kernels.any(rows, run.p, complex, executor, hits);
+                });
               });
-  return hits;
+  execution.settle();
 }
 
 // y into `output`; the norms into `norm` where it is defined.
 void forward_into(const Tensor& self, double p, const std::vector<std::int64_t>& dims, double eps,
                   Policy policy, const Tensor& output, const Tensor& norm) {
   RowArguments arguments;
-  arguments.policy = resolve(policy, eps, /*backward=*/false);
   arguments.save = norm.defined() ? norm.mutable_data_ptr<double>() : nullptr;
-  const Hits hits =
-      run({self}, output, p, dims, arguments, normalize_forward, normalize_forward_any);
-  settle_or_throw(Operator::normalize, Direction::forward, policy, self, count_rows(self, dims),
-                  hits);
+  run_normalize({Direction::forward, p, eps, policy, dims}, self, {self}, output, arguments);
 }
 
-Tensor normalize_cpu(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
-                     std::string_view policy) {
+Tensor normalize_kernel(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
+                        std::string_view policy) {
+  check_has_kernels(Operator::normalize, self);
   const double threshold = checked_eps(self, p, dim, eps, policy);
   const auto dims = reduced_dims(Operator::normalize, self, dim);
   const Tensor output = empty_elementwise(self, dims);
@@ -70,8 +101,9 @@ Tensor normalize_cpu(const Tensor& self, double p, IntArrayRef dim, std::optiona
   return output;
 }
 
-std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, double p, IntArrayRef dim, double eps,
-                                       std::string_view policy) {
+std::tuple<Tensor, Tensor> forward_kernel(const Tensor& self, double p, IntArrayRef dim, double eps,
+                                          std::string_view policy) {
+  check_has_kernels(Operator::normalize, self);
   checked_eps(self, p, dim, eps, policy);
   const auto dims = reduced_dims(Operator::normalize, self, dim);
   const Tensor output = empty_elementwise(self, dims), norm = empty_row_value(self, dims);
@@ -81,6 +113,8 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, double p, IntArrayRef
 }
 
 void check_backward(const Tensor& grad, const Tensor& self, const Tensor& norm, IntArrayRef dim) {
+  check_device_of(Operator::normalize, "self", self, grad);
+  check_device_of(Operator::normalize, "norm", norm, grad);
   TORCH_CHECK(grad.sym_sizes() == self.sym_sizes() && grad.scalar_type() == self.scalar_type(),
               "safeops::_normalize_backward: grad must have the shape and dtype of self, ",
               self.sym_sizes(), " of ", dtype_name(self.scalar_type()), ", got ", grad.sym_sizes(),
@@ -91,25 +125,24 @@ void check_backward(const Tensor& grad, const Tensor& self, const Tensor& norm, 
               norm.sym_sizes(), " of ", dtype_name(norm.scalar_type()), "; pass its second output");
 }
 
-Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& norm, double p,
-                    IntArrayRef dim, double eps, std::string_view policy) {
+Tensor backward_kernel(const Tensor& grad, const Tensor& self, const Tensor& norm, double p,
+                       IntArrayRef dim, double eps, std::string_view policy) {
+  check_has_kernels(Operator::normalize, grad);
   checked_eps(self, p, dim, eps, policy);
   check_backward(grad, self, norm, dim);
   const Policy chosen = checked_policy(Operator::normalize, policy);
   const auto dims = reduced_dims(Operator::normalize, self, dim);
   const Tensor gradient = empty_elementwise(self, dims), norms = norm.contiguous();
   RowArguments arguments;
-  arguments.policy = resolve(chosen, eps, /*backward=*/true);
   arguments.saved = norms.const_data_ptr<double>();
-  const Hits hits =
-      run({grad, self}, gradient, p, dims, arguments, normalize_backward, normalize_backward_any);
-  settle_or_throw(Operator::normalize, Direction::backward, chosen, self, count_rows(self, dims),
-                  hits);
+  run_normalize({Direction::backward, p, eps, chosen, dims}, self, {grad, self}, gradient,
+                arguments);
   return gradient;
 }
 
-void normalize_out_cpu(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
-                       std::string_view policy, Tensor& out) {
+void out_kernel(const Tensor& self, double p, IntArrayRef dim, std::optional<double> eps,
+                std::string_view policy, Tensor& out) {
+  check_has_kernels(Operator::normalize, self);
   const double threshold = checked_eps(self, p, dim, eps, policy);
   check_out(Operator::normalize, self, self.scalar_type(), OutDtype::castable, out);
   const Policy chosen = checked_policy(Operator::normalize, policy);
@@ -153,14 +186,17 @@ void normalize_out_meta(const Tensor& self, double p, IntArrayRef dim, std::opti
   at::native::resize_output_symint(out, self.sym_sizes());
 }
 
+void register_kernels(torch::Library& library) {
+  library.impl("normalize", normalize_kernel);
+  library.impl("normalize.out", out_kernel);
+  library.impl("_normalize_forward", forward_kernel);
+  library.impl("_normalize_backward", backward_kernel);
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(safeops, CPU, library) {
-  library.impl("normalize", normalize_cpu);
-  library.impl("normalize.out", normalize_out_cpu);
-  library.impl("_normalize_forward", forward_cpu);
-  library.impl("_normalize_backward", backward_cpu);
-}
+TORCH_LIBRARY_IMPL(safeops, CPU, library) { register_kernels(library); }
+TORCH_LIBRARY_IMPL(safeops, CUDA, library) { register_kernels(library); }
 
 TORCH_LIBRARY_IMPL(safeops, Meta, library) {
   library.impl("normalize", normalize_meta);

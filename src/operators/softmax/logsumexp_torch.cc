@@ -9,6 +9,7 @@
 
 #include "core/row_values.h"
 #include "operators/softmax/softmax_torch.h"
+#include "torch/execution.h"
 #include "torch/outcome.h"
 
 namespace safeops {
@@ -41,9 +42,10 @@ Tensor computed(const Tensor& self, const Dims& dims, const OptionalTensor& wher
   return lse;
 }
 
-// In the dtype of the input, which the caller's flush-to-zero mode does not change.
+// In the dtype of the input, which the caller's flush-to-zero mode, known to the CPU alone, does
+// not change.
 Tensor rounded(const Tensor& lse, at::ScalarType dtype) {
-  if (dtype == at::kDouble) return lse;
+  if (dtype == at::kDouble || lse.is_cuda()) return lse.to(dtype);
   const Tensor result = at::empty(lse.sizes(), lse.options().dtype(dtype));
   round_row_values(lse.const_data_ptr<double>(), static_cast<std::size_t>(lse.numel()),
                    element_of(dtype).value(), result.mutable_data_ptr());
@@ -51,15 +53,16 @@ Tensor rounded(const Tensor& lse, at::ScalarType dtype) {
 }
 Tensor widened(const Tensor& values) {
   const Tensor from = values.contiguous();
-  if (from.scalar_type() == at::kDouble) return from;
+  if (from.scalar_type() == at::kDouble || from.is_cuda()) return from.to(at::kDouble);
   Tensor result = at::empty(from.sizes(), from.options().dtype(at::kDouble));
   widen_row_values(element_of(from.scalar_type()).value(), from.const_data_ptr(),
                    static_cast<std::size_t>(from.numel()), result.mutable_data_ptr<double>());
   return result;
 }
 
-Tensor logsumexp_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
-                     std::string_view policy) {
+Tensor logsumexp_kernel(const Tensor& self, IntArrayRef dim, bool keepdim,
+                        const OptionalTensor& where, std::string_view policy) {
+  check_has_kernels(Operator::logsumexp, self);
   const Dims dims = checked_logsumexp_dims(self, dim, where, policy);
   const Tensor x = self.to(logsumexp_dtype(self));
   if (x.is_complex()) return complex_logsumexp(x, dims, keepdim, where);
@@ -67,12 +70,13 @@ Tensor logsumexp_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const Op
   return squeezed(rounded(computed(x, dims, where, chosen), x.scalar_type()), dims, keepdim);
 }
 
-void out_cpu(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
-             std::string_view policy, Tensor& out) {
+void out_kernel(const Tensor& self, IntArrayRef dim, bool keepdim, const OptionalTensor& where,
+                std::string_view policy, Tensor& out) {
+  check_has_kernels(Operator::logsumexp, self);
   const at::ScalarType dtype = logsumexp_dtype(self);
   check_out(Operator::logsumexp, self, dtype, OutDtype::castable, out);
   at::assert_no_internal_overlap(out);
-  const Tensor result = logsumexp_cpu(self, dim, keepdim, where, policy);
+  const Tensor result = logsumexp_kernel(self, dim, keepdim, where, policy);
   at::native::resize_output(out, result.sizes());
   out.copy_(result);
 }
@@ -86,8 +90,9 @@ Dims checked_inner(const char* direction, const Tensor& self, IntArrayRef dim,
   return checked_logsumexp_dims(self, dim, where, policy);
 }
 
-std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, IntArrayRef dim,
-                                       const OptionalTensor& where, std::string_view policy) {
+std::tuple<Tensor, Tensor> forward_kernel(const Tensor& self, IntArrayRef dim,
+                                          const OptionalTensor& where, std::string_view policy) {
+  check_has_kernels(Operator::logsumexp, self);
   const Dims dims = checked_inner("forward", self, dim, where, policy);
   const Tensor lse = computed(self, dims, where, checked_policy(Operator::logsumexp, policy));
   const Tensor out = rounded(lse, self.scalar_type());
@@ -96,6 +101,8 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, IntArrayRef dim,
 
 Dims checked_backward(const Tensor& grad, const Tensor& self, const Tensor& lse,
                       const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
+  check_device_of(Operator::logsumexp, "self", self, grad);
+  check_device_of(Operator::logsumexp, "lse", lse, grad);
   Dims dims = checked_inner("backward", self, dim, where, policy);
   TORCH_CHECK(is_row_value(grad, self, dims, self.scalar_type()),
               "safeops::_logsumexp_backward: grad must have the shape and dtype of out, ",
@@ -113,8 +120,9 @@ Tensor empty_gradient(const Tensor& self) {
   return at::empty_symint(self.sym_sizes(), self.options().memory_format(std::nullopt));
 }
 
-Tensor backward_cpu(const Tensor& grad, const Tensor& self, const Tensor& lse,
-                    const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
+Tensor backward_kernel(const Tensor& grad, const Tensor& self, const Tensor& lse,
+                       const OptionalTensor& where, IntArrayRef dim, std::string_view policy) {
+  check_has_kernels(Operator::logsumexp, grad);
   const Dims dims = checked_backward(grad, self, lse, where, dim, policy);
   const Tensor values = lse.contiguous(), row_gradients = widened(grad);
   Tensor gradient = empty_gradient(self);
@@ -159,14 +167,17 @@ Tensor backward_meta(const Tensor& grad, const Tensor& self, const Tensor& lse,
   return empty_gradient(self);
 }
 
+void register_kernels(torch::Library& library) {
+  library.impl("logsumexp", logsumexp_kernel);
+  library.impl("logsumexp.out", out_kernel);
+  library.impl("_logsumexp_forward", forward_kernel);
+  library.impl("_logsumexp_backward", backward_kernel);
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(safeops, CPU, library) {
-  library.impl("logsumexp", logsumexp_cpu);
-  library.impl("logsumexp.out", out_cpu);
-  library.impl("_logsumexp_forward", forward_cpu);
-  library.impl("_logsumexp_backward", backward_cpu);
-}
+TORCH_LIBRARY_IMPL(safeops, CPU, library) { register_kernels(library); }
+TORCH_LIBRARY_IMPL(safeops, CUDA, library) { register_kernels(library); }
 
 TORCH_LIBRARY_IMPL(safeops, Meta, library) {
   library.impl("logsumexp", logsumexp_meta);

@@ -5,10 +5,17 @@
 #include <limits>
 
 #include "operators/softmax/softmax_torch.h"
+#include "torch/execution.h"
 #include "torch/out_variant.h"
 #include "torch/outcome.h"
 
 namespace safeops {
+
+namespace {
+constexpr Kernel<RowArguments, SoftmaxKind> kForward = {softmax_forward, &softmax_forward_on_cuda};
+constexpr Kernel<RowArguments, SoftmaxKind> kBackward = {softmax_backward,
+                                                         &softmax_backward_on_cuda};
+}  // namespace
 
 void run_softmax(const SoftmaxRun& run, RowOperands operands, const Tensor& input,
                  const std::vector<std::int64_t>& dims, RowArguments arguments) {
@@ -17,14 +24,13 @@ void run_softmax(const SoftmaxRun& run, RowOperands operands, const Tensor& inpu
   arguments.element = doubles ? Element::float64 : Element::float32;
   arguments.policy = resolve_empty_row(run.policy, run.kind, run.eps, backward);
   set_masked_values(arguments.storage, run.kind, backward);
-  Hits hits;
-  TorchExecutor executor;
+  Execution execution(operator_of(run.kind), run.direction, run.policy, input,
+                      count_rows(input, dims));
   run_on_rows(std::move(operands), as_set(dims), WalkableRows::tiles, arguments,
               [&](const RowArguments& rows) {
-                (backward ? softmax_backward : softmax_forward)(rows, run.kind, executor, hits);
+                execution.run(backward ? kBackward : kForward, rows, run.kind);
               });
-  settle_or_throw(operator_of(run.kind), run.direction, run.policy, input, count_rows(input, dims),
-                  hits);
+  execution.settle();
 }
 
 namespace {
@@ -48,9 +54,10 @@ void forward_into(const Tensor& self, const SoftmaxCall& call, const OptionalTen
 }
 
 template <SoftmaxKind kind>
-Tensor softmax_cpu(const Tensor& self, std::int64_t dim, std::optional<at::ScalarType> dtype,
-                   const OptionalTensor& where, std::optional<double> eps,
-                   std::string_view policy) {
+Tensor softmax_kernel(const Tensor& self, std::int64_t dim, std::optional<at::ScalarType> dtype,
+                      const OptionalTensor& where, std::optional<double> eps,
+                      std::string_view policy) {
+  check_has_kernels(operator_of(kind), self);
   const SoftmaxCall call = checked_call(kind, self, dim, dtype, where, eps, policy);
   Tensor output = empty_result(self, call.dtype);
   forward_into<kind>(as_kernel_input(self, call.dtype), call, where, output, Tensor());
@@ -58,9 +65,10 @@ Tensor softmax_cpu(const Tensor& self, std::int64_t dim, std::optional<at::Scala
 }
 
 template <SoftmaxKind kind>
-void out_cpu(const Tensor& self, std::int64_t dim, std::optional<at::ScalarType> dtype,
-             const OptionalTensor& where, std::optional<double> eps, std::string_view policy,
-             Tensor& out) {
+void out_kernel(const Tensor& self, std::int64_t dim, std::optional<at::ScalarType> dtype,
+                const OptionalTensor& where, std::optional<double> eps, std::string_view policy,
+                Tensor& out) {
+  check_has_kernels(operator_of(kind), self);
   const SoftmaxCall call = checked_call(kind, self, dim, dtype, where, eps, policy);
   check_out(operator_of(kind), self, call.dtype, OutDtype::same, out);
   const auto make = [&] { return empty_result(self, call.dtype); };
@@ -89,9 +97,10 @@ SoftmaxCall checked_forward(const Tensor& self, std::int64_t dim, at::ScalarType
 }
 
 template <SoftmaxKind kind>
-std::tuple<Tensor, Tensor> forward_cpu(const Tensor& self, std::int64_t dim, at::ScalarType dtype,
-                                       const OptionalTensor& where, double eps,
-                                       std::string_view policy) {
+std::tuple<Tensor, Tensor> forward_kernel(const Tensor& self, std::int64_t dim,
+                                          at::ScalarType dtype, const OptionalTensor& where,
+                                          double eps, std::string_view policy) {
+  check_has_kernels(operator_of(kind), self);
   const SoftmaxCall call = checked_forward<kind>(self, dim, dtype, where, eps, policy);
   const Tensor output = empty_result(self, dtype), peak = empty_row_value(self, {call.dim});
   if (self.numel() == 0) peak.fill_(-kInfinity);  // the largest of nothing; no kernel runs
@@ -103,6 +112,8 @@ template <SoftmaxKind kind>
 SoftmaxCall checked_backward(const Tensor& grad, const Tensor& out, const Tensor& peak,
                              const OptionalTensor& where, std::int64_t dim,
                              at::ScalarType input_dtype, std::string_view policy) {
+  check_device_of(operator_of(kind), "out", out, grad);
+  check_device_of(operator_of(kind), "peak", peak, grad);
   const SoftmaxCall call = checked_call(kind, out, dim, std::nullopt, where, std::nullopt, policy);
   check_inner_dtype(kind, "_backward", input_dtype, out.scalar_type());
   TORCH_CHECK(grad.sym_sizes() == out.sym_sizes() && grad.scalar_type() == out.scalar_type(),
@@ -117,9 +128,10 @@ SoftmaxCall checked_backward(const Tensor& grad, const Tensor& out, const Tensor
 }
 
 template <SoftmaxKind kind>
-Tensor backward_cpu(const Tensor& grad, const Tensor& out, const Tensor& peak,
-                    const OptionalTensor& where, std::int64_t dim, at::ScalarType input_dtype,
-                    std::string_view policy) {
+Tensor backward_kernel(const Tensor& grad, const Tensor& out, const Tensor& peak,
+                       const OptionalTensor& where, std::int64_t dim, at::ScalarType input_dtype,
+                       std::string_view policy) {
+  check_has_kernels(operator_of(kind), grad);
   const SoftmaxCall call = checked_backward<kind>(grad, out, peak, where, dim, input_dtype, policy);
   const Tensor peaks = peak.contiguous();
   Tensor gradient = empty_result(out, input_dtype);
@@ -162,18 +174,21 @@ Tensor backward_meta(const Tensor& grad, const Tensor& out, const Tensor& peak,
   return empty_result(out, input_dtype);
 }
 
+void register_kernels(torch::Library& library) {
+  library.impl("softmax", softmax_kernel<SoftmaxKind::softmax>);
+  library.impl("softmax.out", out_kernel<SoftmaxKind::softmax>);
+  library.impl("_softmax_forward", forward_kernel<SoftmaxKind::softmax>);
+  library.impl("_softmax_backward", backward_kernel<SoftmaxKind::softmax>);
+  library.impl("log_softmax", softmax_kernel<SoftmaxKind::log_softmax>);
+  library.impl("log_softmax.out", out_kernel<SoftmaxKind::log_softmax>);
+  library.impl("_log_softmax_forward", forward_kernel<SoftmaxKind::log_softmax>);
+  library.impl("_log_softmax_backward", backward_kernel<SoftmaxKind::log_softmax>);
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(safeops, CPU, library) {
-  library.impl("softmax", softmax_cpu<SoftmaxKind::softmax>);
-  library.impl("softmax.out", out_cpu<SoftmaxKind::softmax>);
-  library.impl("_softmax_forward", forward_cpu<SoftmaxKind::softmax>);
-  library.impl("_softmax_backward", backward_cpu<SoftmaxKind::softmax>);
-  library.impl("log_softmax", softmax_cpu<SoftmaxKind::log_softmax>);
-  library.impl("log_softmax.out", out_cpu<SoftmaxKind::log_softmax>);
-  library.impl("_log_softmax_forward", forward_cpu<SoftmaxKind::log_softmax>);
-  library.impl("_log_softmax_backward", backward_cpu<SoftmaxKind::log_softmax>);
-}
+TORCH_LIBRARY_IMPL(safeops, CPU, library) { register_kernels(library); }
+TORCH_LIBRARY_IMPL(safeops, CUDA, library) { register_kernels(library); }
 
 TORCH_LIBRARY_IMPL(safeops, Meta, library) {
   library.impl("softmax", softmax_meta<SoftmaxKind::softmax>);
