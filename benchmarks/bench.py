@@ -10,6 +10,7 @@ so that kernels are compared and not page faults.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -84,6 +85,7 @@ def run(chosen: argparse.Namespace) -> dict[str, object]:
         Plan(chosen.rounds, 0.0, clock, 0.0) if chosen.quick else Plan(chosen.rounds, 0.005, clock)
     )
     cpus = os.sched_getaffinity(0)
+    gc.freeze()  # what was imported; the collection before each measurement need not walk it
     measured: list[report.Row] = []
     for comparison in comparisons(chosen):
         if chosen.only not in f"{comparison.group}: {comparison.what}":

@@ -12,7 +12,7 @@ variable ``SAFEOPS_POLICY``); the first of these that says something counts.
 
 :mod:`safeops.diagnostics` counts the singular rows and elements that were met, and names the lines
 that met them; :mod:`safeops.sinks` sends that where it is to go. :mod:`safeops.nn` has the softmax
-family as modules.
+family as modules. :mod:`safeops.cuda` says whether CUDA tensors are served.
 
 >>> import torch, safeops
 >>> x = torch.zeros(2, 3, requires_grad=True)
@@ -24,10 +24,11 @@ tensor([[0., 0., 0.],
 """
 
 from safeops import _library  # isort: skip  (registers the operators that the others bind)
+from safeops import _cuda_library as _cuda_library
 from safeops import _vmap_division as _vmap_division
 from safeops import _vmap_normalize as _vmap_normalize
 from safeops import _vmap_softmax as _vmap_softmax
-from safeops import diagnostics, nn, sinks
+from safeops import cuda, diagnostics, nn, sinks
 from safeops._audit import audit
 from safeops._config import show_config
 from safeops._division import (
@@ -55,6 +56,7 @@ __all__ = [
     "SingularityError",
     "SingularityWarning",
     "audit",
+    "cuda",
     "diagnostics",
     "div",
     "div_",

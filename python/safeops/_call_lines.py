@@ -273,10 +273,13 @@ def note_failed_call(epoch: int, error: Exception, policy: str) -> SingularityEr
         return None
     if _library.level() != 0:
         _publish(_remember(hit, _call_stack.caller(), policy, None), hit)
-    if not hit.raised:
-        return None
+    return singularity(hit, str(error)) if hit.raised else None
+
+
+def singularity(hit: _library.Hit, sentence: str) -> SingularityError:
+    """The error of policy ``raise``, with the fields of what was met."""
     return SingularityError(
-        str(error),
+        sentence,
         operator=_library.OPERATORS[hit.op],
         condition=_library.CONDITIONS[hit.condition],
         count=hit.count,

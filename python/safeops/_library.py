@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-_PATH = Path(__file__).with_name("lib") / "libsafeops.so"
+FOLDER = Path(__file__).with_name("lib")
+_PATH = FOLDER / "libsafeops.so"
 _SHAPE_DIMS = 8
 
 
@@ -96,9 +97,17 @@ def _open() -> ctypes.CDLL:
         "safeops_last_hit": (number, [hits]),
         "safeops_take_backward_hits": (count, [hits, count]),
         "safeops_snapshot": (count, [records, count]),
+        "safeops_glance": (count, [records, count]),
         "safeops_reset": (None, []),
         "safeops_level": (number, []),
         "safeops_set_level": (number, [number]),
+        "safeops_raise_mode": (number, []),
+        "safeops_set_raise_mode": (number, [number]),
+        "safeops_check": (number, [ctypes.POINTER(text)]),
+        "safeops_last_launch": (count, []),
+        "safeops_raised_launch": (count, []),
+        "safeops_has_cuda": (number, []),
+        "safeops_set_cuda_unavailable": (None, [text]),
         "safeops_operator_name": (text, [number]),
         "safeops_condition_name": (text, [number]),
         "safeops_direction_name": (text, [number]),
@@ -144,12 +153,29 @@ hit_epoch = ctypes.c_uint64.in_dll(_library, "safeops_hit_epoch")
 level = _library.safeops_level
 set_level = _library.safeops_set_level
 reset = _library.safeops_reset
+raise_mode = _library.safeops_raise_mode
+set_raise_mode = _library.safeops_set_raise_mode
+last_launch = _library.safeops_last_launch
+raised_launch = _library.safeops_raised_launch
+has_cuda = _library.safeops_has_cuda
 
 
 def last_hit() -> Hit | None:
     """The last call on this thread that hit."""
     hit = Hit()
     return hit if _library.safeops_last_hit(hit) else None
+
+
+def check() -> tuple[int, str]:
+    """0, 1 if an error of policy `raise` was pending, 2 if a device has failed; and the message."""
+    sentence = ctypes.c_char_p()
+    found: int = _library.safeops_check(ctypes.byref(sentence))
+    return found, (sentence.value or b"").decode()
+
+
+def set_cuda_unavailable(reason: str) -> None:
+    """Says why there are no CUDA kernels, for the error of a call on a CUDA tensor."""
+    _library.safeops_set_cuda_unavailable(reason.encode())
 
 
 def take_backward_hits() -> list[Hit]:
@@ -164,8 +190,13 @@ def take_backward_hits() -> list[Hit]:
             return taken
 
 
-def records() -> list[Record]:
-    """All counters that are not zero, in slot order."""
+def records(*, wait: bool = True) -> list[Record]:
+    """All counters that are not zero, in slot order.
+
+    Without `wait` what CUDA streams are still at work on is left for the next time: for readers
+    beside the program, which must not stop it.
+    """
+    read = _library.safeops_snapshot if wait else _library.safeops_glance
     slots = len(OPERATORS) * len(CONDITIONS) * len(DIRECTIONS) * len(DEVICES)
     buffer = (Record * slots)()
-    return list(buffer[: _library.safeops_snapshot(buffer, slots)])
+    return list(buffer[: read(buffer, slots)])

@@ -52,27 +52,30 @@ def _exact_dtype(number: Number) -> torch.dtype:
 def _constant(tensor: Tensor, number: Number) -> Tensor:
     """A number that stays what it is in the graph, of the dtype that `tensor` has with it."""
     if isinstance(number, bool):
-        return torch.scalar_tensor(number, dtype=torch.bool)
+        return torch.scalar_tensor(number, dtype=torch.bool, device="cpu")
     if not isinstance(number, complex) or tensor.dtype.is_complex:
-        return torch.scalar_tensor(number, dtype=tensor.dtype)
-    double = tensor.dtype is torch.float64
-    return torch.scalar_tensor(number, dtype=torch.complex128 if double else torch.complex64)
+        return torch.scalar_tensor(number, dtype=tensor.dtype, device="cpu")
+    dtype = torch.complex128 if tensor.dtype is torch.float64 else torch.complex64
+    return torch.scalar_tensor(number, dtype=dtype, device="cpu")
 
 
 def _as_tensor(tensor: Tensor, number: Number, rounding_mode: str | None) -> Tensor | Number:
-    """A tensor without dims that promotes `tensor` as the number does, where there is one."""
+    """A tensor without dims that promotes `tensor` as the number does, where there is one.
+
+    On the CPU, whatever the default device: only there it keeps digits that `tensor` has not.
+    """
     dtype = tensor.dtype
     inexact = dtype.is_floating_point or dtype.is_complex
     if isinstance(number, (bool, complex)):
         return number
     if isinstance(number, int):
-        whole = torch.scalar_tensor(number, dtype=torch.int64)
+        whole = torch.scalar_tensor(number, dtype=torch.int64, device="cpu")
         # Quotients that stay integers wrap the number first; others become floating-point.
         wraps = rounding_mode is not None and not inexact and dtype is not torch.bool
         return whole.to(dtype) if wraps else whole
     if inexact and not tensor.dim() and dtype.itemsize == 2:
         return number  # a half type would drop digits that the quotient by a number keeps
-    scalar = torch.ones((), dtype=torch.float64) * number
+    scalar = torch.ones((), dtype=torch.float64, device="cpu") * number
     if not inexact:
         return scalar.to(torch.get_default_dtype())
     return scalar if tensor.dim() else scalar.to(dtype)

@@ -8,7 +8,6 @@ and hands it the incoming gradient. The graph of the program gets no node more.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn import Buffer, Parameter
 
-from safeops import _call_lines
+from safeops import _call_lines, _deferred
 from safeops._call_lines import CallLine
 from safeops._library import hit_epoch
 from safeops._normalize import STOCK_EPS
@@ -63,7 +62,9 @@ def look_at(call: Call) -> Shadow | None:
     try:
         with torch._C.DisableTorchFunction():
             return _run(call, torch.is_grad_enabled() and not transformed)
-    except Exception:
+    except Exception as error:
+        if _deferred.is_of_earlier_call(error):
+            raise
         return None
 
 
@@ -135,8 +136,12 @@ def follow(shadow: Shadow, result: object) -> None:
         if gradients[0] is None or torch.compiler.is_compiling():
             return
         # Nothing of it may fail the program's backward pass.
-        with contextlib.suppress(Exception), torch._C.DisableTorchFunction():
-            kept.run_backward(part(gradients[0].detach()))
+        try:
+            with torch._C.DisableTorchFunction():
+                kept.run_backward(part(gradients[0].detach()))
+        except Exception as error:
+            if _deferred.is_of_earlier_call(error):
+                raise
 
     # Of the node, not of the tensor: it runs when the operator's backward does, and last.
     node.register_prehook(hand_over)

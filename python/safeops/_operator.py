@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import handle_torch_function
 
-from safeops import _call_lines, _compiled_scope, _policy
+from safeops import _call_lines, _compiled_scope, _cuda_library, _deferred, _policy
 from safeops._library import hit_epoch
 
 
@@ -73,15 +73,22 @@ class Operator:
         epoch = hit_epoch.value
         if epoch != _call_lines.joined_epoch:
             _call_lines.join_backward_hits()
+        launch = None
+        if policy == "raise" and _cuda_library.loaded:
+            launch = _deferred.last_launch(leading)
         try:
             result = self._functional(*arguments) if out is None else self._fill(out, arguments)
         except Exception as error:
-            singularity = _call_lines.note_failed_call(epoch, error, policy)
+            singularity = _deferred.error_of_earlier_call(error)
+            if singularity is None:
+                singularity = _call_lines.note_failed_call(epoch, error, policy)
             if singularity is None:
                 raise
             raise singularity from None
         if hit_epoch.value != epoch:
             _call_lines.note_hit(epoch, policy, self._unit, self._stock_gradient(eps))
+        if launch is not None:
+            _deferred.note_launch(launch)
         return result
 
     def _fill(self, out: Tensor, arguments: tuple[Any, ...]) -> Tensor:

@@ -121,6 +121,9 @@ def _record(raw: _library.Record) -> Record:
 def snapshot() -> Snapshot:
     """Reads all counters and call lines. Never blocks an operator.
 
+    Waits for the current CUDA streams of this thread. What other streams are at work on is read the
+    next time; ``torch.cuda.synchronize()`` before it leaves nothing out.
+
     Publishes, as the next call of an operator would, what backward passes hit since the last one,
     and warns for lines that hit in backward alone while nobody had chosen a policy.
     """

@@ -15,6 +15,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 
+from safeops import _cuda_library
+
 # What torch's argument parser takes for a name of its own, as NumPy's.
 _ALIASES = {
     "axis": "dim",
@@ -127,7 +129,9 @@ def _reaches(call: Call) -> bool:
     for value in call.arguments[:2]:
         if isinstance(value, Tensor) and not _reaches_tensor(value):
             return False
-    return call.out is None or _reaches_tensor(call.out)
+    if call.out is not None and not _reaches_tensor(call.out):
+        return False
+    return not (any(tensor.is_cuda for tensor in call.tensors()) and _lacks_cuda_kernel(call))
 
 
 def _reaches_tensor(tensor: Tensor) -> bool:
@@ -144,7 +148,31 @@ def _reaches_tensor(tensor: Tensor) -> bool:
 
 
 def _has_kernels(tensor: Tensor) -> bool:
-    return tensor.is_cpu or tensor.is_meta
+    return tensor.is_cpu or tensor.is_meta or (tensor.is_cuda and _cuda_library.loaded)
+
+
+_CUDA_ORDERS = (1, 2, math.inf)
+_MOST_CUDA_DIMS = 16  # of elements that are not dense
+
+
+def _lacks_cuda_kernel(call: Call) -> bool:
+    """Whether a call that has a kernel on the CPU has none on CUDA."""
+    tensors = call.tensors()
+    if call.operator == "normalize":
+        p = call.arguments[1]
+        return p != 2 if tensors[0].is_complex() else p not in _CUDA_ORDERS
+    if call.operator in _ROWS:
+        return False
+    if any(tensor.dim() > _MOST_CUDA_DIMS for tensor in tensors):
+        return True
+    if any(tensor.is_complex() for tensor in tensors) or any(
+        isinstance(value, complex) for value in call.arguments[:2]
+    ):
+        return True
+    integral = not any(tensor.is_floating_point() for tensor in tensors) and not any(
+        isinstance(value, (float, torch.SymFloat)) for value in call.arguments[:2]
+    )
+    return integral and call.keywords.get("rounding_mode") is not None
 
 
 def _answers_as_torch(kind: type[Tensor]) -> bool:

@@ -5,6 +5,7 @@ An import of safeops that fails stops the whole run: nothing here is skipped for
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -15,6 +16,17 @@ import pytest
 import torch
 
 import safeops
+from samples import DEVICES
+
+
+# Thousands of tests and all of torch are out of the garbage collector's way.
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +42,30 @@ def fresh_state() -> Iterator[None]:
     restore()
 
 
+@pytest.fixture(params=DEVICES)
+def every_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs a test on the CPU and, where there is one, on a GPU: its tensors are made there."""
+    if request.param == "cpu":
+        yield
+        return
+    # Exact: errors, lines and warnings come with the call, as on the CPU.
+    mode = safeops.diagnostics.raise_mode()
+    safeops.diagnostics.set_raise_mode("exact")
+    torch.set_default_device(request.param)
+    yield
+    torch.set_default_device(None)
+    safeops.diagnostics.set_raise_mode(mode)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def fresh_compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    # torch's caches on disk do not notice that the library or a tag has changed.
+    # torch's caches on disk do not notice that the library or a tag has changed. The processes of
+    # a run share one: precompiled headers take seconds.
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         yield
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import torch
 
 import division_reference as reference
 from reference import Array, spacing, widen
-from samples import BITS
+from samples import BITS, device
 
 HALF = (torch.float16, torch.bfloat16)
 DIGITS = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
-# The exhaustive runs, which take minutes.
-LONG = os.environ.get("SAFEOPS_TEST_LONG", "0") != "0"
 
 # Units in the last place allowed, of the half types, float32, float64.
 VALUE_BOUNDS = {
@@ -50,8 +46,10 @@ def random_patterns(dtype: torch.dtype, size: int, seed: int = 0) -> torch.Tenso
     integers = BITS[dtype.itemsize]
     info = torch.iinfo(integers)
     generator = torch.Generator().manual_seed(seed)
-    patterns = torch.randint(info.min, info.max, (size,), generator=generator, dtype=integers)
-    return patterns.view(dtype)
+    patterns = torch.randint(
+        info.min, info.max, (size,), generator=generator, dtype=integers, device="cpu"
+    )
+    return patterns.view(dtype).to(device())
 
 
 def finite_patterns(dtype: torch.dtype, size: int, seed: int = 0) -> torch.Tensor:
@@ -63,8 +61,11 @@ def finite_patterns(dtype: torch.dtype, size: int, seed: int = 0) -> torch.Tenso
 def subnormals(dtype: torch.dtype, size: int, seed: int = 0) -> torch.Tensor:
     """Random subnormal numbers of both signs, the smallest and the largest among them."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randint(1, 2 ** DIGITS[dtype], (size,), generator=generator, dtype=torch.int64)
-    x[0], x[1] = 1, 2 ** DIGITS[dtype] - 1
+    largest = 2 ** DIGITS[dtype]
+    x = torch.randint(1, largest, (size,), generator=generator, dtype=torch.int64, device="cpu").to(
+        device()
+    )
+    x[0], x[1] = 1, largest - 1
     x = x.to(BITS[dtype.itemsize]).view(dtype)
     return torch.where(torch.arange(size) % 3 == 2, -x, x)
 
@@ -88,13 +89,13 @@ def nearest(exact: Array, dtype: torch.dtype) -> torch.Tensor:
         rounded = np.where(np.isfinite(exact), np.rint(exact / unit) * unit, exact)
         largest = torch.finfo(dtype).max
         rounded = np.where(np.abs(rounded) > largest, np.copysign(np.inf, rounded), rounded)
-        return torch.from_numpy(rounded.astype(np.float64)).to(dtype)
+        return torch.from_numpy(rounded.astype(np.float64)).to(device(), dtype)
 
 
 def assert_same_numbers(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """The same bits, except that any NaN is as good as another."""
     assert actual.dtype is expected.dtype and actual.shape == expected.shape
-    actual, expected = actual.detach(), expected.detach()
+    actual, expected = actual.detach().cpu(), expected.detach().cpu()
     if not actual.dtype.is_floating_point:
         assert torch.equal(actual, expected)
         return

@@ -9,6 +9,7 @@ import torch
 import division_reference as reference
 import safeops
 from reference import Array, widen
+from samples import device
 
 UNARY = ("reciprocal", "rsqrt", "sqrt", "log")
 NAMES = ("div", *UNARY)
@@ -28,7 +29,8 @@ def numbers(
     """Random numbers between low and high: regular arguments of every operator."""
     generator = torch.Generator().manual_seed(seed)
     wide = torch.complex128 if dtype.is_complex else torch.float64
-    return (torch.rand(shape, dtype=wide, generator=generator) * (high - low) + low).to(dtype)
+    uniform = torch.rand(shape, dtype=wide, generator=generator, device="cpu")
+    return (uniform * (high - low) + low).to(device(), dtype)
 
 
 def operands(

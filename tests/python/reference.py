@@ -21,7 +21,7 @@ def widen(tensor: torch.Tensor) -> Array:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype in (torch.float16, torch.bfloat16):
         tensor = tensor.to(torch.float32)
-    return tensor.numpy().astype(np.clongdouble if tensor.is_complex() else np.longdouble)
+    return tensor.cpu().numpy().astype(np.clongdouble if tensor.is_complex() else np.longdouble)
 
 
 def default_eps(policy: str, dtype: torch.dtype) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+import pytest
 import torch
 
 import safeops
@@ -15,7 +17,29 @@ COMPLEX = (torch.complex64, torch.complex128)
 DTYPES = REAL + COMPLEX
 ORDERS = (2.0, 1.0, float("inf"), 3.0, 0.5, 0.0, -1.0, float("-inf"))
 
+# Everything, not a selection: `make test-long`.
+LONG = os.environ.get("SAFEOPS_TEST_LONG", "0") != "0"
+
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+def device() -> torch.device:
+    """Where a test makes its tensors; random numbers are drawn on the CPU and moved there."""
+    return torch.get_default_device()
+
+
+def skip_on_cuda(unserved: bool, what: str) -> None:
+    """Ends a test of what CUDA has no kernel for."""
+    if unserved and device().type == "cuda":
+        pytest.skip(f"CUDA has no kernel for {what}")
+
+
+def skip_without_norm(p: float, dtype: torch.dtype = torch.float32) -> None:
+    served = p == 2 if dtype.is_complex else p in (2, 1, float("inf"))
+    skip_on_cuda(not served, f"p = {p} of {identifier(dtype)}")
 
 
 def identifier(value: object) -> str:
@@ -25,7 +49,7 @@ def identifier(value: object) -> str:
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return real.contiguous().view(BITS[real.element_size()])
+    return real.contiguous().view(BITS[real.element_size()]).cpu()
 
 
 def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -35,19 +59,19 @@ def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def sliced(tensor: torch.Tensor) -> torch.Tensor:
-    wide = torch.full((tensor.shape[0], 2 * tensor.shape[1]), float("nan"), dtype=tensor.dtype)
+    wide = tensor.new_full((tensor.shape[0], 2 * tensor.shape[1]), float("nan"))
     wide[:, ::2] = tensor
     return wide[:, ::2]
 
 
 def padded(tensor: torch.Tensor) -> torch.Tensor:
-    wide = torch.full((tensor.shape[0], tensor.shape[1] + 3), float("nan"), dtype=tensor.dtype)
+    wide = tensor.new_full((tensor.shape[0], tensor.shape[1] + 3), float("nan"))
     wide[:, 1:-2] = tensor
     return wide[:, 1:-2]
 
 
 def misaligned(tensor: torch.Tensor) -> torch.Tensor:
-    storage = torch.full((tensor.numel() + 1,), float("nan"), dtype=tensor.dtype)
+    storage = tensor.new_full((tensor.numel() + 1,), float("nan"))
     view = storage[1:].view(tensor.shape)
     view.copy_(tensor)
     return view
@@ -76,19 +100,19 @@ def rows_of_norm(
     """Random rows with 2-norms of 2**low to 2**high, as near as dtype allows."""
     generator = torch.Generator().manual_seed(seed)
     wide = torch.complex128 if dtype.is_complex else torch.float64
-    direction = torch.randn(shape, dtype=wide, generator=generator)
+    direction = torch.randn(shape, dtype=wide, generator=generator, device="cpu")
     direction = direction / direction.abs().amax(1, keepdim=True)
     direction = direction / torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-    exponent = (
-        torch.rand((shape[0], 1), dtype=torch.float64, generator=generator) * (high - low) + low
-    )
-    return (direction * torch.exp2(exponent)).to(dtype)
+    uniform = torch.rand((shape[0], 1), dtype=torch.float64, generator=generator, device="cpu")
+    exponent = uniform * (high - low) + low
+    return (direction * torch.exp2(exponent)).to(device(), dtype)
 
 
 def random_like(tensor: torch.Tensor, seed: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     wide = torch.complex128 if tensor.is_complex() else torch.float64
-    return torch.randn(tensor.shape, dtype=wide, generator=generator).to(tensor.dtype)
+    numbers = torch.randn(tensor.shape, dtype=wide, generator=generator, device="cpu")
+    return numbers.to(tensor.device, tensor.dtype)
 
 
 def value_and_gradient(

@@ -19,7 +19,7 @@ def default_eps(dtype: torch.dtype) -> float:
 
 
 def part_of(x: Array, where: torch.Tensor | None) -> Array:
-    return np.broadcast_to(True if where is None else where.numpy(), x.shape)
+    return np.broadcast_to(True if where is None else where.cpu().numpy(), x.shape)
 
 
 class Rows:

@@ -8,6 +8,7 @@ import torch
 
 import safeops
 from reference import widen
+from samples import device
 
 NAMES = ("softmax", "log_softmax", "logsumexp")
 LOGITS = ("softmax", "log_softmax")
@@ -35,17 +36,17 @@ def logits(
     dtype: torch.dtype, shape: tuple[int, ...], spread: float = 5.0, seed: int = 0
 ) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(shape, dtype=torch.float64, generator=generator) * 2 - 1
-    return (x * spread).to(dtype)
+    x = torch.rand(shape, dtype=torch.float64, generator=generator, device="cpu") * 2 - 1
+    return (x * spread).to(device(), dtype)
 
 
 def some_mask(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
     """About half of the elements take part, and in every row one at least."""
     generator = torch.Generator().manual_seed(seed)
-    mask = torch.rand(shape, generator=generator) < 0.5
+    mask = torch.rand(shape, generator=generator, device="cpu") < 0.5
     if mask.dim() and mask.shape[-1]:
         mask[..., 0] |= ~mask.any(-1)
-    return mask
+    return mask.to(device())
 
 
 def incoming(name: str, x: torch.Tensor, dim: object = -1, seed: int = 1) -> torch.Tensor:

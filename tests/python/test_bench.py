@@ -22,6 +22,7 @@ import pytest
 import torch
 
 import safeops
+from samples import LONG
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -121,7 +122,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 def recorded(folder: Path, *arguments: str) -> Run:
     # In folders that the run has to make.
     data, table = folder / "data" / "bench.json", folder / "tables" / "bench.md"
-    finished = bench("--rounds=3", f"--json={data}", f"--markdown={table}", *arguments)
+    finished = bench("--rounds=2", f"--json={data}", f"--markdown={table}", *arguments)
     assert finished.returncode == 0, finished.stderr
     record = json.loads(data.read_text())
     return Run(finished.stdout, table.read_text(), record["machine"], record["rows"])
@@ -351,7 +352,7 @@ def test_ratio_is_the_peer_over_the_product_round_by_round(report: ModuleType) -
     assert verdicts(2.5)[0] == ("slow", 2.0, "2.5x SHORT")
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="Inductor takes its time: make test-long")
 def test_compiled_stock_is_a_second_peer(tmp_path: Path) -> None:
     run = recorded(tmp_path, "--compile", "--only=call: forward 4x4")
     assert [row["peer"] for row in run.rows] == ["F.normalize", "compiled F.normalize"]

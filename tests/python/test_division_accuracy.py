@@ -22,6 +22,8 @@ from division_samples import UNARY, values_and_gradients
 from reference import Array, ulps, widen
 from samples import REAL, counts, identifier
 
+pytestmark = pytest.mark.usefixtures("every_device")
+
 NAMES = ("div", *UNARY)
 WIDE = (torch.float32, torch.float64)
 SIZE = 40_000
@@ -85,7 +87,7 @@ def test_gradients(name: str, dtype: torch.dtype, kind: str) -> None:
         (want,) = reference.gradients(name, (widen(x),), widen(g))
         error = ulps(grad, want)
         # Regularity is judged on the value.
-        error[~y.isfinite().numpy()] = 0
+        error[~y.isfinite().cpu().numpy()] = 0
         print(f"gradient of {name} {dtype} {kind}: {worst(error, g, x)}")
         assert error.max() <= gradient_bound(dtype), worst(error, g, x)
     assert counts(name) == (0, 0)
@@ -133,9 +135,9 @@ def test_the_worst_gradients_found(name: str, dtype: torch.dtype, witness: tuple
 def test_roots_and_reciprocals_have_the_bits_of_ieee(dtype: torch.dtype) -> None:
     for kind in ARGUMENTS:
         x = arguments("sqrt", kind, dtype)
-        assert_same_numbers(safeops.sqrt(x), torch.from_numpy(np.sqrt(x.numpy())))
+        assert_same_numbers(safeops.sqrt(x), torch.from_numpy(np.sqrt(x.cpu().numpy())))
         with np.errstate(all="ignore"):
-            want = torch.from_numpy(x.numpy().dtype.type(1) / x.numpy())
+            want = torch.from_numpy(x.cpu().numpy().dtype.type(1) / x.cpu().numpy())
         assert_same_numbers(safeops.reciprocal(x), want)
 
 
@@ -163,7 +165,7 @@ def test_quotients_have_the_bits_of_ieee(dtype: torch.dtype, kind: str) -> None:
     a, b = pairs(kind, dtype)
     y = safeops.div(a, b)
     with np.errstate(all="ignore"):
-        want = torch.from_numpy(a.numpy() / b.numpy())
+        want = torch.from_numpy(a.cpu().numpy() / b.cpu().numpy())
     assert_same_numbers(y, want)
     assert_same_numbers(y, torch.div(a, b))
 
@@ -177,7 +179,7 @@ def test_quotients_are_the_nearest_numbers_to_those_of_fractions(dtype: torch.dt
     for got, quotient in zip(safeops.div(a, b).tolist(), exact, strict=True):
         if abs(quotient) >= torch.finfo(dtype).max:
             continue
-        ends = np.array([-np.inf, np.inf], a.numpy().dtype)
+        ends = np.array([-np.inf, np.inf], a.cpu().numpy().dtype)
         neighbours = np.nextafter(ends.dtype.type(got), ends)
         distance = abs(Fraction(got) - quotient)
         for neighbour in neighbours[np.isfinite(neighbours)]:
@@ -197,7 +199,7 @@ def test_gradients_of_quotients(dtype: torch.dtype, kind: str) -> None:
         for grad, want, label in zip(grads, wants, ("da", "db"), strict=True):
             error = ulps(grad, want)
             if label == "db":
-                error[~y.isfinite().numpy()] = 0
+                error[~y.isfinite().cpu().numpy()] = 0
             print(f"{label} {dtype} {kind}: {worst(error, g, a, b)}")
             assert error.max() <= gradient_bound(dtype), (label, worst(error, g, a, b))
     assert counts("div") == (0, 0)

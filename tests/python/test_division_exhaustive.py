@@ -14,7 +14,6 @@ import division_reference as reference
 import safeops
 from division_numbers import (
     HALF,
-    LONG,
     assert_same_numbers,
     eps_in_force,
     every_half,
@@ -26,7 +25,16 @@ from division_numbers import (
 )
 from division_samples import UNARY, ZERO_CONDITION, hits, values_and_gradients
 from reference import ulps, widen
-from samples import NOT_RAISING, POLICIES, assert_same_bits, bits, count, counts, identifier
+from samples import (
+    LONG,
+    NOT_RAISING,
+    POLICIES,
+    assert_same_bits,
+    bits,
+    count,
+    counts,
+    identifier,
+)
 
 # Converting a signalling NaN is what numpy calls invalid.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in cast")

@@ -18,7 +18,10 @@ from samples import (
     counts,
     identifier,
     significant_strides,
+    skip_on_cuda,
 )
+
+pytestmark = pytest.mark.usefixtures("every_device")
 
 NAMES = ("div", *UNARY)
 
@@ -107,6 +110,7 @@ def test_strides_of_quotients_of_every_pair_of_views() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=identifier)
 def test_shapes_that_broadcast(dtype: torch.dtype) -> None:
+    skip_on_cuda(dtype.is_complex, "complex quotients")
     shapes = [
         ((1_000, 3), (1_000, 1)),
         ((1_000, 3), (3,)),
@@ -135,6 +139,7 @@ def test_shapes_that_broadcast(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=identifier)
 def test_gradients_are_summed_to_the_shape_of_each_operand(dtype: torch.dtype) -> None:
+    skip_on_cuda(dtype.is_complex, "complex quotients")
     for first, second in (((50, 3), (50, 1)), ((50, 3), (3,)), ((50, 1), (1, 3)), ((), (9,))):
         a, b = numbers(dtype, first, -3.0, 3.0), numbers(dtype, second, seed=1)
         g = numbers(dtype, torch.broadcast_shapes(first, second), -1.0, 1.0, seed=2)
@@ -151,6 +156,7 @@ def test_gradients_are_summed_to_the_shape_of_each_operand(dtype: torch.dtype) -
 @pytest.mark.parametrize("dtype", DTYPES, ids=identifier)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_bits_and_hits_in_every_layout(name: str, dtype: torch.dtype, layout: str) -> None:
+    skip_on_cuda(dtype.is_complex, "complex numbers")
     for shape in ((40, 3), (17, 40), (9, 300)):
         x = numbers(dtype, shape, 0.2, 9.0)
         x[::5] = 0

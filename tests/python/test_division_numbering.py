@@ -11,6 +11,8 @@ import safeops
 from division_samples import NAMES, call, numbers
 from safeops import diagnostics
 
+pytestmark = pytest.mark.usefixtures("every_device")
+
 
 def first_of(name: str) -> int:
     (record,) = diagnostics.snapshot().records

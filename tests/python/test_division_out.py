@@ -9,7 +9,9 @@ import torch
 
 import safeops
 from division_samples import NAMES, UNARY, call, numbers, operands, stock
-from samples import NOT_RAISING, REAL, assert_same_bits, count, identifier
+from samples import NOT_RAISING, REAL, assert_same_bits, count, identifier, skip_on_cuda
+
+pytestmark = pytest.mark.usefixtures("every_device")
 
 # With a number as the divisor, too.
 FORMS = (*NAMES, "div by 0", "div by 3", "true_divide")
@@ -45,6 +47,7 @@ def test_out_with_a_rounding_mode(mode: str) -> None:
     out = torch.empty(0)
     safeops.div(a, b, rounding_mode=mode, policy="zero", out=out)
     assert_same_bits(out, safeops.div(a, b, rounding_mode=mode, policy="zero"))
+    skip_on_cuda(True, "integers")
     whole = torch.empty(0, dtype=torch.int64)
     safeops.div(torch.tensor([7, -7]), 2, rounding_mode=mode, out=whole)
     assert whole.tolist() == [3, -3 if mode == "trunc" else -4]
@@ -78,6 +81,7 @@ def test_an_out_of_another_shape_is_resized_with_torchs_warning(form: str) -> No
 def test_out_of_another_dtype_as_in_torch(
     name: str, source: torch.dtype, target: torch.dtype
 ) -> None:
+    skip_on_cuda(source.is_complex, "complex numbers")
     x = numbers(torch.float32, (3,), 1.0, 9.0).to(source)
     tensors = (x, x.flip(0)) if name == "div" else (x,)
     out, want = (torch.ones(3, dtype=target) for _ in range(2))
@@ -210,6 +214,7 @@ def test_raise_in_place_on_a_large_tensor_leaves_it_untouched(name: str) -> None
 
 
 def test_raise_leaves_an_integer_out_untouched() -> None:
+    skip_on_cuda(True, "integers")
     out = torch.tensor([7, 7])
     for policy, error in (("raise", safeops.SingularityError), ("stock", RuntimeError)):
         with pytest.raises(error):

@@ -26,7 +26,9 @@ from division_samples import (
     wide,
 )
 from reference import ulps, widen
-from samples import NOT_RAISING, POLICIES, REAL, count, counts, identifier
+from samples import NOT_RAISING, POLICIES, REAL, count, counts, identifier, skip_on_cuda
+
+pytestmark = pytest.mark.usefixtures("every_device")
 
 OPS = torch.ops.safeops
 SIGNED_ZEROS = (0.0, -0.0)
@@ -266,6 +268,7 @@ def test_raise_with_a_rounding_mode(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_integers_with_a_rounding_mode(policy: str, mode: str) -> None:
+    skip_on_cuda(True, "integers")
     a, b = torch.tensor([7, -7, 5]), torch.tensor([2, 2, 0])
     regular = [3, -3] if mode == "trunc" else [3, -4]
     if policy == "zero":

@@ -11,11 +11,19 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 import safeops
 from samples import counts
 
-# Two of four rows are singular.
-X = torch.tensor([[1.0, 2, 3], [0, 0, 0], [3, 0, 4], [0, 0, 0]], dtype=torch.float64)
-T = torch.linspace(-1, 2, 12, dtype=torch.float64).view(4, 3)
+pytestmark = pytest.mark.usefixtures("every_device")
+
 S = 2
-N = X.numel()
+N = 12
+
+
+def rows() -> torch.Tensor:
+    """Two of four are singular."""
+    return torch.tensor([[1.0, 2, 3], [0, 0, 0], [3, 0, 4], [0, 0, 0]], dtype=torch.float64)
+
+
+def weights() -> torch.Tensor:
+    return torch.linspace(-1, 2, N, dtype=torch.float64).view(4, 3)
 
 
 def normalized(x: torch.Tensor) -> torch.Tensor:
@@ -23,15 +31,15 @@ def normalized(x: torch.Tensor) -> torch.Tensor:
 
 
 def loss(x: torch.Tensor) -> torch.Tensor:
-    return (normalized(x) ** 3 * T).sum()
+    return (normalized(x) ** 3 * weights()).sum()
 
 
 def row_loss(row: torch.Tensor) -> torch.Tensor:
-    return (normalized(row) ** 3 * T[0]).sum()
+    return (normalized(row) ** 3 * weights()[0]).sum()
 
 
 def leaf() -> torch.Tensor:
-    return X.clone().requires_grad_()
+    return rows().requires_grad_()
 
 
 def passes(order: int) -> None:
@@ -40,20 +48,20 @@ def passes(order: int) -> None:
     value = loss(x)
     for _ in range(order - 1):
         (first,) = torch.autograd.grad(value, x, create_graph=True)
-        value = (first * T).sum()
+        value = (first * weights()).sum()
     torch.autograd.grad(value, x)
 
 
 def nested_grad(order: int) -> None:
     function = loss
     for _ in range(order - 1):
-        function = lambda x, f=function: (grad(f)(x) * T).sum()  # noqa: E731
-    grad(function)(X)
+        function = lambda x, f=function: (grad(f)(x) * weights()).sum()  # noqa: E731
+    grad(function)(rows())
 
 
 def dual_hessian_product() -> None:
     with forward_ad.dual_level():
-        x = forward_ad.make_dual(leaf(), T)
+        x = forward_ad.make_dual(leaf(), weights())
         torch.autograd.grad(loss(x), x)
 
 
@@ -69,28 +77,32 @@ def batched_gradients() -> None:
 
 
 MODES = {
-    "forward": (lambda: normalized(X), S, 0),
+    "forward": (lambda: normalized(rows()), S, 0),
     "backward": (lambda: passes(1), S, S),
     "create_graph": (create_graph_once, S, S),
     "two passes": (lambda: passes(2), S, 2 * S),
     "three passes": (lambda: passes(3), S, 3 * S),
     "four passes": (lambda: passes(4), S, 4 * S),
-    "func.grad": (lambda: grad(loss)(X), S, S),
+    "func.grad": (lambda: grad(loss)(rows()), S, S),
     "func.grad^2": (lambda: nested_grad(2), S, 2 * S),
     "func.grad^3": (lambda: nested_grad(3), S, 3 * S),
-    "vmap": (lambda: vmap(normalized)(X), S, 0),
-    "vmap of grad": (lambda: vmap(grad(row_loss))(X), S, S),
-    "grad of vmap": (lambda: grad(lambda x: vmap(row_loss)(x).sum())(X), S, S),
-    "jvp": (lambda: jvp(normalized, (X,), (T,)), S, 0),
-    "jacfwd": (lambda: jacfwd(normalized)(X), S, 0),
-    "jvp of jvp": (lambda: jvp(lambda x: jvp(normalized, (x,), (T,))[1], (X,), (T,)), S, 0),
-    "jvp of grad": (lambda: jvp(grad(loss), (X,), (T,)), S, S),
-    "grad of jvp": (lambda: grad(lambda x: jvp(loss, (x,), (T,))[1])(X), S, S),
+    "vmap": (lambda: vmap(normalized)(rows()), S, 0),
+    "vmap of grad": (lambda: vmap(grad(row_loss))(rows()), S, S),
+    "grad of vmap": (lambda: grad(lambda x: vmap(row_loss)(x).sum())(rows()), S, S),
+    "jvp": (lambda: jvp(normalized, (rows(),), (weights(),)), S, 0),
+    "jacfwd": (lambda: jacfwd(normalized)(rows()), S, 0),
+    "jvp of jvp": (
+        lambda: jvp(lambda x: jvp(normalized, (x,), (weights(),))[1], (rows(),), (weights(),)),
+        S,
+        0,
+    ),
+    "jvp of grad": (lambda: jvp(grad(loss), (rows(),), (weights(),)), S, S),
+    "grad of jvp": (lambda: grad(lambda x: jvp(loss, (x,), (weights(),))[1])(rows()), S, S),
     "dual Hessian product": (dual_hessian_product, S, S),
-    "hessian": (lambda: hessian(loss)(X), S, S),
-    "vmap of hessian": (lambda: vmap(hessian(row_loss))(X), S, S),
+    "hessian": (lambda: hessian(loss)(rows()), S, S),
+    "vmap of hessian": (lambda: vmap(hessian(row_loss))(rows()), S, S),
     # One pass per element of the output, each over all rows.
-    "jacrev": (lambda: jacrev(normalized)(X), S, N * S),
+    "jacrev": (lambda: jacrev(normalized)(rows()), S, N * S),
     "is_grads_batched": (batched_gradients, S, N * S),
 }
 
@@ -116,15 +128,15 @@ def test_a_branch_that_is_not_differentiated_counts_forward_only() -> None:
 
 
 def test_tracing_counts_nothing() -> None:
-    normalized(X.to("meta"))
+    normalized(rows().to("meta"))
     with torch._subclasses.FakeTensorMode() as mode:
-        normalized(mode.from_tensor(X))
+        normalized(mode.from_tensor(rows()))
     assert counts() == (0, 0)
 
 
 def test_counters_off_count_nothing_and_change_nothing() -> None:
     level = safeops.diagnostics.level()
-    expected = normalized(X)
+    expected = normalized(rows())
     counts()
     try:
         safeops.diagnostics.set_level(0)
@@ -134,14 +146,14 @@ def test_counters_off_count_nothing_and_change_nothing() -> None:
         assert counts() == (0, 0)
         assert torch.equal(y.detach(), expected)
         with pytest.raises(ValueError, match="policy 'raise' met 2 singular rows of 4"):
-            safeops.normalize(X, policy="raise")
+            safeops.normalize(rows(), policy="raise")
     finally:
         safeops.diagnostics.set_level(level)
 
 
 def test_a_raise_is_counted_once() -> None:
     with pytest.raises(safeops.SingularityError):
-        safeops.normalize(X, policy="raise")
+        safeops.normalize(rows(), policy="raise")
     assert counts() == (S, 0)
 
 
@@ -149,7 +161,7 @@ def test_functional_call_counts_as_eager() -> None:
     linear = torch.nn.Linear(3, 3, bias=False, dtype=torch.float64)
 
     def run(weights: dict[str, torch.Tensor]) -> torch.Tensor:
-        return normalized(func.functional_call(linear, weights, (X,))).sum()
+        return normalized(func.functional_call(linear, weights, (rows(),))).sum()
 
     grad(run)({"weight": linear.weight.detach()})
     assert counts() == (S, S)

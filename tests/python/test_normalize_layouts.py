@@ -22,6 +22,8 @@ from samples import (
     value_and_gradient,
 )
 
+pytestmark = pytest.mark.usefixtures("every_device")
+
 Dim = int | tuple[int, ...]
 
 

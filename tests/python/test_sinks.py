@@ -13,7 +13,7 @@ import torch
 
 import safeops
 from event_sources import hit, listen
-from safeops import diagnostics, sinks
+from safeops import _library, diagnostics, sinks
 
 pytestmark = pytest.mark.usefixtures("no_sink_is_left")
 
@@ -228,38 +228,46 @@ def test_neuraldbg_needs_a_session() -> None:
         sinks.NeuralDbgSink(Writer())
 
 
+# Readers of counters
+
+
+def test_metrics_do_not_wait_for_cuda_and_snapshots_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("prometheus_client")
+    waited: list[bool] = []
+
+    def records(*, wait: bool = True) -> list[_library.Record]:
+        waited.append(wait)
+        return []
+
+    monkeypatch.setattr(_library, "records", records)
+    list(sinks.PrometheusCollector(client.CollectorRegistry()).collect())
+    sinks.TensorBoardTotals(Writer()).write(1)
+    assert waited and not any(waited)
+    waited.clear()
+    safeops.diagnostics.snapshot()
+    assert waited == [True]
+
+
 # Packages that are not there
 
 
-@pytest.mark.parametrize(
-    ("make", "package", "extra"),
-    [
-        ("sinks.PrometheusCollector()", "prometheus_client", "prometheus"),
-        ("sinks.TensorBoardTotals('.')", "tensorboard", "tensorboard"),
-        ("sinks.NeuralDbgSink(None)", "neuraldbg", "neuraldbg"),
-    ],
-)
-def test_a_missing_package_is_named_with_its_extra(make: str, package: str, extra: str) -> None:
+def test_packages_are_imported_on_demand_and_a_missing_one_is_named_with_its_extra() -> None:
+    extras = {"PrometheusCollector": "prometheus", "TensorBoardTotals": "tensorboard"}
+    extras["NeuralDbgSink"] = "neuraldbg"
     script = f"""
-import sys
-sys.modules[{package!r}] = None
-from safeops import sinks
-try:
-    {make}
-except ImportError as error:
-    print(error)
-"""
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert result.stderr == ""
-    assert result.stdout.startswith(f"safeops.sinks.{make[6:].partition('(')[0]}: ")
-    assert result.stdout.endswith(f"; install it with `pip install safeops[{extra}]`\n")
-
-
-def test_the_package_imports_none_of_them() -> None:
-    script = """
 import sys, safeops
-wanted = {"prometheus_client", "tensorboard", "neuraldbg", "matplotlib"}
-print(sorted(wanted.intersection(sys.modules)))
+packages = {{"prometheus_client", "tensorboard", "neuraldbg", "matplotlib"}}
+print(sorted(packages.intersection(sys.modules)))
+sys.modules.update(dict.fromkeys(packages))
+for name in {[*extras]}:
+    try:
+        getattr(safeops.sinks, name)(*() if name == "PrometheusCollector" else (".",))
+    except ImportError as error:
+        print(error)
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert (result.stdout, result.stderr) == ("[]\n", "")
+    loaded, *sentences = result.stdout.splitlines()
+    assert (loaded, result.stderr) == ("[]", "")
+    for sentence, (name, extra) in zip(sentences, extras.items(), strict=True):
+        assert sentence.startswith(f"safeops.sinks.{name}: ")
+        assert sentence.endswith(f"; install it with `pip install safeops[{extra}]`")

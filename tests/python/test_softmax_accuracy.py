@@ -23,6 +23,8 @@ from softmax_samples import (
     wide,
 )
 
+pytestmark = pytest.mark.usefixtures("every_device")
+
 SPREADS = (1.0, 10.0, 87.0, 700.0, 1e4, 1e6)
 LENGTHS = (1, 2, 3, 4, 5, 8, 17, 64, 255, 256, 257, 1000, 9000)
 

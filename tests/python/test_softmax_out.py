@@ -11,7 +11,11 @@ import safeops
 from samples import NOT_RAISING, REAL, assert_same_bits, count, identifier
 from softmax_samples import INF, LOGITS, NAMES, call, logits, stock
 
-EMPTY_ROW = torch.tensor([[3.0, 4, 0], [-INF, -INF, -INF], [1, 2, 2]])
+pytestmark = pytest.mark.usefixtures("every_device")
+
+
+def empty_row() -> torch.Tensor:
+    return torch.tensor([[3.0, 4, 0], [-INF, -INF, -INF], [1, 2, 2]])
 
 
 @pytest.mark.parametrize("policy", NOT_RAISING)
@@ -190,7 +194,7 @@ def test_out_inside_inference_mode(name: str) -> None:
     + [(name, "input") for name in LOGITS],
 )
 def test_raise_leaves_out_untouched(name: str, kind: str, masked: bool) -> None:
-    x = EMPTY_ROW.clone()
+    x = empty_row()
     where = None
     if masked:
         x, where = torch.ones(3, 3), torch.tensor([[True], [False], [True]])
@@ -227,5 +231,5 @@ def test_a_refused_call_leaves_out_untouched(name: str, arguments: dict[str, obj
     for out in (torch.full((3, 3), 7.0), torch.empty(0)):
         before = out.clone()
         with pytest.raises((ValueError, IndexError, RuntimeError)):
-            call(name, EMPTY_ROW, out=out, **arguments)
+            call(name, empty_row(), out=out, **arguments)
         assert_same_bits(out, before)

@@ -28,6 +28,8 @@ from softmax_samples import (
     wide,
 )
 
+pytestmark = pytest.mark.usefixtures("every_device")
+
 NAN = math.nan
 OPS = torch.ops.safeops
 

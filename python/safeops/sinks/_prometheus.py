@@ -52,7 +52,7 @@ class PrometheusCollector:
     def collect(self) -> Iterator[Any]:
         """The metrics; called by the registry."""
         singular, notice = self.describe()
-        for record in _library.records():
+        for record in _library.records(wait=False):
             condition = _library.CONDITIONS[record.condition]
             family = singular if condition in _library.HIT_CONDITIONS else notice
             labels = (

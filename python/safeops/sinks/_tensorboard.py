@@ -55,7 +55,7 @@ class TensorBoardTotals:
             step = current_step()
         # A curve that has begun goes on, also where a reset has set it to 0.
         self._totals = dict.fromkeys(self._totals, 0)
-        for record in _library.records():
+        for record in _library.records(wait=False):
             names = (
                 _library.OPERATORS[record.op],
                 _library.CONDITIONS[record.condition],
