@@ -22,10 +22,12 @@ inline constexpr std::size_t parts_of(std::size_t whole, std::size_t part) {
   return (whole + part - 1) / part;
 }
 
+/// Shared memory that a block gets without asking.
+inline constexpr std::size_t kGrantedUnasked = 48 << 10;
+
 template <class... Parameters, class... Arguments>
 CudaStatus launch_rows(void (*kernel)(Parameters...), const CudaLaunch& launch, std::size_t blocks,
                        int threads, std::size_t shared_memory, const Arguments&... arguments) {
-  constexpr std::size_t kGrantedUnasked = 48 << 10;
   if (shared_memory > kGrantedUnasked) {
     // The same for every call: threads that launch one kernel must not take it from each other.
     const cudaError_t refused =
@@ -48,14 +50,15 @@ CudaStatus run_registers(const RowCall& call, const CudaLaunch& launch) {
                      parts_of(call.arguments.layout.rows, kRows), kRegisterThreads, 0, call);
 }
 
-/// The widest tile of which several fit a multiprocessor, and which leaves none without a tile; 0
-/// if none fits. Bits do not depend on it.
+/// The width of a tile: above a warp only while several fit a multiprocessor and none is left
+/// without one; 0 if a warp of columns does not fit. Bits do not depend on it.
 inline unsigned tile_width(std::size_t rows, std::size_t column_bytes, const CudaLaunch& launch) {
-  constexpr std::size_t kRoomy = 48 << 10;
-  const std::size_t room = launch.shared_memory < kRoomy ? launch.shared_memory : kRoomy;
+  constexpr std::size_t kRoomy = 16 << 10;
+  const std::size_t room =
+      launch.shared_memory < kGrantedUnasked ? launch.shared_memory : kGrantedUnasked;
   const auto blocks = static_cast<std::size_t>(launch.multiprocessors);
   unsigned width = kColumnThreads;
-  while (width > kWarp && (width * column_bytes > room || parts_of(rows, width) < blocks))
+  while (width > kWarp && (width * column_bytes > kRoomy || parts_of(rows, width) < blocks))
     width /= 2;
   return width * column_bytes <= room ? width : 0;
 }

@@ -178,6 +178,7 @@ def test_streams_and_compiled_code_count() -> None:
                 safeops.normalize(x, policy="zero")
     compiled = torch.compile(lambda x: safeops.normalize(x, policy="zero"), backend="aot_eager")
     compiled(x)
+    torch.cuda.synchronize()
     assert counts() == (4 * 41, 0)
 
 
@@ -245,7 +246,8 @@ def test_compiled_numbers_stay_on_the_cpu_under_a_default_device(dtype: torch.dt
 
 
 def test_counting_goes_on_while_another_thread_reads() -> None:
-    x, graph = zeros(2), torch.cuda.CUDAGraph()
+    x = zeros(2)
+    graphs = [torch.cuda.CUDAGraph() for _ in range(20)]  # of which each is captured once
     safeops.normalize(x, policy="zero")
     diagnostics.reset()
     done = threading.Event()
@@ -258,7 +260,7 @@ def test_counting_goes_on_while_another_thread_reads() -> None:
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for _ in range(20):
+        for graph in graphs:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 safeops.normalize(x, policy="zero")
             graph.replay()
@@ -266,7 +268,7 @@ def test_counting_goes_on_while_another_thread_reads() -> None:
         done.set()
         reader.join()
     torch.cuda.synchronize()
-    assert counts() == (2 * 20, 0)
+    assert counts() == (2 * len(graphs), 0)
 
 
 def test_an_error_that_is_pending_does_not_end_a_capture() -> None:

@@ -81,6 +81,13 @@ TEST_F(CudaExecution, CountsOnEveryDevice) {
   EXPECT_EQ(counted(), 4u);
 }
 
+TEST_F(CudaExecution, LaunchesOnTheDeviceOfTheInput) {
+  normalize(on_cuda(singular_rows(), 1), 2, 1, std::nullopt, Policy::zero);
+  normalize(on_cuda(singular_rows(), 0), 2, 1, std::nullopt, Policy::zero);
+  EXPECT_EQ(host_launches()[0].device, 1);
+  EXPECT_EQ(host_launches()[1].device, 0);
+}
+
 TEST_F(CudaExecution, IsToldByAReporter) {
   std::uint64_t told = 0;
   {

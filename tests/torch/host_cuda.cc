@@ -123,7 +123,7 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
 
 CudaStatus normalize_on_host(const RowArguments& arguments, NormOrder order,
                              const CudaLaunch& launch) {
-  host_launches().push_back({arguments, order, launch});
+  host_launches().push_back({arguments, order, launch, current.index()});
   const std::size_t length = arguments.layout.length;
   for (std::size_t row = 0; row < arguments.layout.rows; ++row) {
     const double* x = static_cast<const double*>(arguments.input[0]) + row * length;

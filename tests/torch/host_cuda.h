@@ -58,6 +58,7 @@ struct HostLaunch {
   RowArguments arguments;
   NormOrder order;
   CudaLaunch launch;
+  int device;  ///< the current one at the launch
 };
 std::vector<HostLaunch>& host_launches();
 

@@ -2,10 +2,13 @@
 
 Usage: python tools/device_check prepare [--torch-python PYTHON] [--folder FOLDER]
        python FOLDER/device_check run [--out FOLDER] [--budget SECONDS] [--only STAGE] [--dry-run]
+                                      [--optional]
 
 `prepare` needs nvcc and builds for the torch of PYTHON; the folder it fills needs neither a
-compiler nor this checkout. `run` needs a GPU and that version of torch. --dry-run goes through the
-same stages on the CPU, with the emulator for a device: it tries the check, not the kernels.
+compiler nor this checkout. Without nvcc a folder that was prepared earlier stays as it is. `run`
+needs a GPU and that version of torch; with --optional it is no failure that there is no GPU.
+--dry-run goes through the same stages on the CPU, with the emulator for a device: it tries the
+check, not the kernels.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     run.add_argument("--budget", type=float, default=runner.BUDGET, metavar="SECONDS")
     run.add_argument("--only", action="append", choices=runner.NAMES, metavar="STAGE")
     run.add_argument("--dry-run", action="store_true")
+    run.add_argument("--optional", action="store_true")
     return parser.parse_args(words)
 
 
@@ -54,6 +58,7 @@ def main(words: list[str]) -> int:
         budget=chosen.budget,
         only=chosen.only,
         dry=chosen.dry_run,
+        optional=chosen.optional,
     )
 
 

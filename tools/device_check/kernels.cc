@@ -2,7 +2,9 @@
 // ran, a hash of all that it left, and how it compares with the SIMD kernels of this machine.
 // Arithmetic is IEEE throughout, so both builds must print the same hashes.
 //
-// Usage: kernels [--quick]. Exits with 1 if something differs from the SIMD kernels that may not.
+// Usage: kernels [--quick] [--raw]. Exits with 1 if something differs from the SIMD kernels that
+// may not. --raw leaves scratch memory uninitialized, for a tool that looks for reads of it.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -50,7 +52,7 @@ class Hash {
 
 class Session {
  public:
-  explicit Session(bool quick) : quick_(quick) {}
+  Session(bool quick, bool raw) : quick_(quick), raw_(raw) {}
 
   bool quick() const { return quick_; }
   int status() const { return launches_ == 0 || failures_ != 0 ? 1 : 0; }
@@ -61,7 +63,7 @@ class Session {
   /// `run` gets the launch and the mirror. Adds what it met to `hits`.
   template <class Run>
   void call(const Run& run, Hits& hits) {
-    Mirror mirror;
+    Mirror mirror(raw_);
     Hits met;
     unsigned long long claimed = 0;
     auto* raised = static_cast<CudaRaised*>(allocate_mapped(sizeof(CudaRaised)));
@@ -91,7 +93,7 @@ class Session {
   }
 
  private:
-  bool quick_;
+  bool quick_, raw_;
   bool alarm_fits_ = true;
   unsigned long long launches_ = 0, failures_ = 0;
 };
@@ -329,7 +331,11 @@ void elements(Session& session) {
 }  // namespace safeops::device_check
 
 int main(int argc, char** argv) {
-  safeops::device_check::Session session(argc > 1 && std::strcmp(argv[1], "--quick") == 0);
+  const auto given = [&](const char* word) {
+    return std::any_of(argv + 1, argv + argc,
+                       [&](const char* argument) { return std::strcmp(argument, word) == 0; });
+  };
+  safeops::device_check::Session session(given("--quick"), given("--raw"));
   safeops::device_check::normalize_rows(session);
   safeops::device_check::softmax_rows(session);
   safeops::device_check::elements(session);

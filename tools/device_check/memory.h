@@ -8,8 +8,9 @@
 
 namespace safeops::device_check {
 
-/// All ones, like memory that others used.
-void* allocate(std::size_t bytes);
+/// All ones, like memory that others used; never written where `initialized` is false. No byte more
+/// than asked for, so that a tool for memory sees the first one too many.
+void* allocate(std::size_t bytes, bool initialized = true);
 /// Memory of the host that kernels can write.
 void* allocate_mapped(std::size_t bytes);
 void release(void* memory);

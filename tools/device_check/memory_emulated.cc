@@ -13,8 +13,9 @@ constexpr std::align_val_t kAlignment{256};
 
 }  // namespace
 
-void* allocate(std::size_t bytes) {
-  return std::memset(::operator new(bytes, kAlignment), 0xFF, bytes);
+void* allocate(std::size_t bytes, bool initialized) {
+  void* memory = ::operator new(bytes, kAlignment);
+  return initialized ? std::memset(memory, 0xFF, bytes) : memory;
 }
 void* allocate_mapped(std::size_t bytes) { return allocate(bytes); }
 void release(void* memory) { ::operator delete(memory, kAlignment); }

@@ -17,7 +17,8 @@ namespace safeops::device_check {
 /// named twice is one, as in an operation in place.
 class Mirror {
  public:
-  Mirror() = default;
+  /// `raw`: scratch memory is left uninitialized. All else is copied in and so never is.
+  explicit Mirror(bool raw) : raw_(raw) {}
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
   ~Mirror() {
@@ -26,7 +27,7 @@ class Mirror {
   }
 
   /// The place on the device of `host`, of which bytes [low, high) are touched. It misses the
-  /// alignment of 64 bytes by as much as `host` does.
+  /// alignment of the widest access by as much as `host` does: what lies in front of it is no more.
   template <class T>
   T* place(T* host, std::ptrdiff_t low, std::ptrdiff_t high) {
     if (host == nullptr || low >= high) return host;
@@ -35,7 +36,7 @@ class Mirror {
     const auto [entry, is_new] = copies_.try_emplace(start);
     Copy& copy = entry->second;
     if (is_new) {
-      const std::size_t shift = reinterpret_cast<std::uintptr_t>(start) % 64;
+      const std::size_t shift = reinterpret_cast<std::uintptr_t>(start) % kWidestAccess;
       copy.base = allocate(bytes + shift);
       copy.data = static_cast<unsigned char*>(copy.base) + shift;
       copy.bytes = bytes;
@@ -49,15 +50,18 @@ class Mirror {
   }
 
   static void* allocate_scratch(void* self, std::size_t bytes) {
-    return static_cast<Mirror*>(self)->scratch_.emplace_back(allocate(bytes));
+    auto& mirror = *static_cast<Mirror*>(self);
+    return mirror.scratch_.emplace_back(allocate(bytes, !mirror.raw_));
   }
 
  private:
+  static constexpr std::size_t kWidestAccess = 16;
   struct Copy {
     void* base = nullptr;
     unsigned char* data = nullptr;
     std::size_t bytes = 0;
   };
+  bool raw_;
   std::map<unsigned char*, Copy> copies_;
   std::vector<void*> scratch_;
 };

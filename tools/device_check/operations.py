@@ -118,6 +118,19 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool((both_nan | (a.view(bits) == b.view(bits))).all())
 
 
+def agree(operation: Operation, a: Inputs | str, b: Inputs | str) -> bool:
+    """Results of a device and of the CPU, or the text of their errors."""
+    if isinstance(a, str) or isinstance(b, str):
+        return a == b
+    compare = same if operation.exact else close
+    return all(compare(ours, theirs) for ours, theirs in zip(a, b, strict=True))
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    tolerance = 8 * torch.finfo(a.dtype).eps
+    return torch.allclose(a.double(), b.double(), tolerance, tolerance, equal_nan=True)
+
+
 def worst_error(got: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor) -> float:
     """In units of the dtype's epsilon at `scale`; infinite where one is finite and one is not."""
     epsilon = torch.finfo(got.dtype).eps

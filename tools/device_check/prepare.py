@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 MANIFEST = "manifest.json"
 HASHES = "hashes.json"
 MOST_BYTES = 60_000_000
+TOOLKIT = "/usr/local/cuda"
 PROGRAMS = {"cuda": "device_check_cuda", "emulated": "device_check_emulated"}
 LIBRARIES = ("libsafeops.so", "libsafeops_torch_cuda.so")
 
@@ -56,7 +58,6 @@ def libraries_needed(file: Path, name: str) -> list[Path]:
 
 
 def fill(folder: Path, built: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
     package = folder / "python" / "safeops"
     ignored = shutil.ignore_patterns("__pycache__", "lib")
     shutil.copytree(ROOT / "python" / "safeops", package, ignore=ignored)
@@ -85,21 +86,57 @@ def revision() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
-def prepare(python: str, folder: Path, jobs: int) -> int:
-    if shutil.which("nvcc") is None and "CUDACXX" not in os.environ:
-        print("device_check: no nvcc: nothing was prepared")
+def find_nvcc() -> str | None:
+    """Where cmake/Cuda.cmake looks."""
+    if os.environ.get("CUDACXX"):
+        return os.environ["CUDACXX"]
+    toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT]
+    places = [os.path.join(toolkit, "bin") for toolkit in toolkits if toolkit]
+    return shutil.which("nvcc", path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
+
+
+def is_of_others(folder: Path) -> bool:
+    """Whether something is there that `prepare` has not left and so must not remove."""
+    if not folder.exists():
+        return False
+    return not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).is_file())
+
+
+def without_building(folder: Path, reason: str) -> int:
+    if not (folder / MANIFEST).is_file():
+        print(f"device_check: {reason}: nothing was prepared")
         return 2
+    earlier = json.loads((folder / MANIFEST).read_text())
+    print(
+        f"device_check: {reason}: {folder} stays as it was prepared from "
+        f"{earlier.get('revision')} for torch {earlier.get('torch')}"
+    )
+    return 0
+
+
+def prepare(python: str, folder: Path, jobs: int) -> int:
+    if is_of_others(folder):
+        print(f"device_check: {folder} holds something else: nothing was prepared; name another")
+        return 2
+    if find_nvcc() is None:
+        return without_building(folder, "no nvcc")
     version, cuda = torch_of(python)
     if cuda is None:
-        print(f"device_check: torch {version} is built without CUDA: nothing was prepared")
-        return 2
+        return without_building(folder, f"torch {version} is built without CUDA")
     built = build(python, version, jobs)
-    fill(folder, built)
-    hashes = emulated_hashes(folder / "bin" / "emulated")
-    (folder / HASHES).write_text(json.dumps(hashes, indent=1) + "\n")
-    size = size_of(folder)
-    manifest = {"torch": version, "cuda": cuda, "revision": revision(), "bytes": size}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Not in its place before it is complete.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as scratch:
+        new = Path(scratch) / folder.name
+        fill(new, built)
+        hashes = emulated_hashes(new / "bin" / "emulated")
+        (new / HASHES).write_text(json.dumps(hashes, indent=1) + "\n")
+        size = size_of(new)
+        manifest = {"torch": version, "cuda": cuda, "revision": revision(), "bytes": size}
+        (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
     print(
         f"device_check: {folder}: {size / 1e6:.1f} MB for torch {version}, {len(hashes)} hashes; "
         f"on a machine with a GPU: python {folder.name}/{HERE.name} run"

@@ -18,7 +18,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 REPORT = "device_check.json"
-BUDGET = 530.0
+# Of the nine minutes that are promised; the stages add up to it.
+BUDGET = 535.0
+
+DEVICE_FILE = "/dev/nvidia0"
+ASK_TORCH = "import torch; print(torch.cuda.is_available())"
 
 Report = dict[str, Any]
 
@@ -26,29 +30,40 @@ Report = dict[str, Any]
 @dataclass(frozen=True)
 class Stage:
     name: str
-    seconds: float  # at most
+    seconds: float  # at most; the last one has whatever the others left
 
 
 STAGES = (
-    Stage("versions", 40),
-    Stage("hashes", 60),
-    Stage("numbers", 90),
-    Stage("policies", 60),
-    Stage("graphs", 45),
-    Stage("raises", 45),
+    Stage("versions", 90),  # the first import of torch on that machine
+    Stage("hashes", 45),
+    Stage("numbers", 70),
+    Stage("policies", 45),
+    Stage("graphs", 40),
+    Stage("raises", 40),
     Stage("speed", 120),
-    Stage("sanitizer", 120),
+    Stage("sanitizer", 85),
 )
 NAMES = tuple(stage.name for stage in STAGES)
 
 
 def has_gpu() -> bool:
-    """Asked of the driver: torch may be missing, or be one without CUDA."""
+    """Asked of the driver first: torch may be missing, or be one without CUDA.
+
+    A container may have the device and no nvidia-smi, and not under its usual name.
+    """
+    listed = output_of(["nvidia-smi", "-L"], 15)
+    if "GPU" in listed or Path(DEVICE_FILE).exists():
+        return True
+    return output_of([sys.executable, "-c", ASK_TORCH], 60).strip() == "True"
+
+
+def output_of(command: list[str], seconds: float) -> str:
+    """Nothing if it fails."""
     try:
-        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return listing.returncode == 0 and "GPU" in listing.stdout
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -92,7 +107,7 @@ def run_stage(stage: Stage, folder: Path, out: Path, seconds: float, dry: bool) 
             command, env=environment(folder), capture_output=True, text=True, timeout=seconds
         )
         output = done.stdout + done.stderr
-        status = {0: "passed", 4: "skipped"}.get(done.returncode, "failed")
+        status = {0: "passed", 4: "skipped", 5: "incomplete"}.get(done.returncode, "failed")
     except subprocess.TimeoutExpired as expired:
         output = "".join(
             part.decode(errors="replace") if isinstance(part, bytes) else part or ""
@@ -112,20 +127,22 @@ def run(
     budget: float = BUDGET,
     only: list[str] | None = None,
     dry: bool = False,
+    optional: bool = False,
 ) -> int:
-    if not dry and not has_gpu():
-        print("device_check: no GPU: nothing was run")
-        return 2
-    out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + budget
+    if not dry and not has_gpu():
+        print("device_check: no GPU here: nothing was run and nothing is known of the kernels")
+        return 0 if optional else 2
+    out.mkdir(parents=True, exist_ok=True)
     chosen = [stage for stage in STAGES if only is None or stage.name in only]
     report: Report = {"dry_run": dry, "complete": False, "stages": {}}
     for stage in chosen:
+        most = budget if stage is chosen[-1] else stage.seconds
         left = deadline - time.monotonic()
         if left < 5:
             result: Report = {"status": "no time left", "seconds": 0.0, "notes": {}}
         else:
-            result = run_stage(stage, folder, out, min(stage.seconds, left), dry)
+            result = run_stage(stage, folder, out, min(most, left), dry)
         report["stages"][stage.name] = result
         report["complete"] = len(report["stages"]) == len(chosen)
         write(out / REPORT, report)
@@ -137,10 +154,11 @@ def run(
 
 def sum_up(report: Report, out: Path) -> int:
     statuses = [result["status"] for result in report["stages"].values()]
-    bad = [status for status in statuses if status not in ("passed", "skipped")]
+    counted = ("passed", "skipped", "incomplete")
+    failed = [status for status in statuses if status not in counted]
     kind = " (dry run on the CPU: says nothing about a device)" if report["dry_run"] else ""
     print(
-        f"device_check: {statuses.count('passed')} passed, {statuses.count('skipped')} skipped, "
-        f"{len(bad)} failed{kind}; {out / REPORT}"
+        f"device_check: {', '.join(f'{statuses.count(status)} {status}' for status in counted)}, "
+        f"{len(failed)} failed{kind}; {out / REPORT}"
     )
-    return 1 if bad or "passed" not in statuses else 0
+    return 1 if failed or "incomplete" in statuses or "passed" not in statuses else 0

@@ -1,7 +1,8 @@
 """One stage in a process of its own.
 
 Usage: python stage.py NAME FOLDER NOTES SECONDS [--dry-run]. Exits with 0 if the stage passed, 1
-if something is wrong, and 4 if it could not be run. What it finds it writes to NOTES as it goes.
+if something is wrong, 4 if it could not be run, and 5 if a part of it was not. What it finds it
+writes to NOTES as it goes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 SKIPPED = 4
+INCOMPLETE = 5
 
 
 class Skip(Exception):
@@ -29,6 +31,7 @@ class Context:
     dry: bool
     notes: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
     def note(self, **values: Any) -> None:
@@ -42,6 +45,11 @@ class Context:
             self.wrong.append(what)
             self.notes["wrong"] = self.wrong[:50]
             self._save()
+
+    def lack(self, what: str) -> None:
+        """Something that was not checked and should have been: the stage has not passed."""
+        self.missing.append(what)
+        self.note(not_checked=self.missing)
 
     def left(self) -> float:
         return self.seconds - (time.monotonic() - self.started)
@@ -60,9 +68,16 @@ def run(name: str, context: Context) -> int:
     context.note(checks=context.notes.get("checks", 0))
     for what in context.wrong[:20]:
         print(f"{name}: {what}")
+    for what in context.missing:
+        print(f"{name}: not checked: {what}")
+    if context.wrong:
+        return 1
+    if context.missing:
+        return INCOMPLETE
     if not context.notes["checks"]:
         print(f"{name}: nothing was checked")
-    return 1 if context.wrong or not context.notes["checks"] else 0
+        return 1
+    return 0
 
 
 def main(words: list[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from accelerator import accelerator
+from accelerator import Accelerator, accelerator
 from operations import OPERATIONS, Operation, inputs_for, same
 from stage import Context
 
@@ -27,11 +27,13 @@ def run(context: Context) -> None:
             for shape in SHAPES[:1] if context.dry else SHAPES:
                 # Deferred first: then a kernel's first launch of all is one in a capture.
                 check(context, device, operation, shape, mode)
+        check_raise(context, device, mode)
         context.note(last=mode)
-    check_raise(context, device)
 
 
-def check(context: Context, device, operation: Operation, shape: tuple[int, ...], mode) -> None:
+def check(
+    context: Context, device: Accelerator, operation: Operation, shape: tuple[int, ...], mode: str
+) -> None:
     what = f"{operation.name} {shape} {mode}"
     inputs = inputs_for(operation, shape, torch.float32, 5, singular=True)
     leaves = [x.to(device.device).requires_grad_() for x in inputs]
@@ -62,8 +64,8 @@ def check(context: Context, device, operation: Operation, shape: tuple[int, ...]
         context.expect(same(ours.cpu(), theirs.cpu()), f"{what}: a replay differs from eager")
 
 
-def check_raise(context: Context, device) -> None:
-    """A captured call under raise rings at every replay, and check() tells it."""
+def check_raise(context: Context, device: Accelerator, mode: str) -> None:
+    """A captured call under raise rings at every replay in either mode, and check() tells it."""
     if not device.defers:
         return
     x = torch.zeros(8, 3, device=device.device)
@@ -73,10 +75,12 @@ def check_raise(context: Context, device) -> None:
         try:
             safeops.diagnostics.check()
         except safeops.SingularityError as error:
-            context.expect(error.count > 0, f"a replay raised without a count: {error}")
+            context.expect(error.count > 0, f"{mode}: raised without a count: {error}")
         else:
-            context.expect(False, "a replay under raise was not told of")
+            context.expect(False, f"{mode}: a replay under raise was not told of")
     x.fill_(1.0)
     replay()
-    safeops.diagnostics.check()
-    context.expect(True, "")
+    try:
+        safeops.diagnostics.check()
+    except safeops.SingularityError as error:
+        context.expect(False, f"{mode}: a regular replay raised: {error}")

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from accelerator import accelerator
-from operations import DTYPES, OPERATIONS, Operation, inputs_for, same, value_and_gradients
+from operations import (
+    DTYPES,
+    OPERATIONS,
+    Inputs,
+    Operation,
+    agree,
+    inputs_for,
+    same,
+    value_and_gradients,
+)
 from operations import worst_error as error_of
 from stage import Context
+
+View = Callable[[torch.Tensor], torch.Tensor]
 
 # Around the edges of every way to walk rows: registers of a few lanes, of a warp, shared memory,
 # slices of a row.
@@ -20,15 +33,15 @@ def run(context: Context) -> None:
     device = accelerator(context.dry).device
     lengths = QUICK_LENGTHS if context.dry else LENGTHS
     worst: dict[str, float] = {}
+    check_layouts(context, device)
     for operation in OPERATIONS:
         for dtype in DTYPES:
             for seed, length in enumerate(lengths):
                 if context.left() < 5:
-                    context.note(stopped_at=f"{operation.name} {dtype} {length}")
+                    context.lack(f"no time left from {operation.name} {dtype} {length} on")
                     return
                 check(context, operation, dtype, length, seed, device, worst)
         context.note(worst_in_epsilons=worst)
-    check_layouts(context, device)
 
 
 def check(
@@ -74,7 +87,6 @@ def scale_of(
 
 def check_layouts(context: Context, device: str) -> None:
     """Another dim, strides, an odd storage offset, nothing at all, and a stream of its own."""
-    x = torch.randn(3, 50, 70, generator=torch.Generator().manual_seed(1))
     views = {
         "dim 1": lambda t: t,
         "transposed": lambda t: t.transpose(0, 2),
@@ -83,32 +95,30 @@ def check_layouts(context: Context, device: str) -> None:
         "empty": lambda t: t[:, :0],
         "no rows": lambda t: t[:0],
     }
-    for name, view in views.items():
-        for operation in OPERATIONS:
-            if operation.inputs != 1 or operation.positive or not operation.exact:
-                continue
-            options = {"dim": 1} if operation.rows else {}
-            ours = result_or_error(operation, view(x.to(device)), options)
-            theirs = result_or_error(operation, view(x), options)
-            context.expect(agree(ours, theirs), f"{operation.name} {name}")
+    for operation in OPERATIONS:
+        inputs = inputs_for(operation, (3, 50, 70), torch.float32, 1, singular=False)
+        for name, view in views.items():
+            ours = results_or_error(operation, view, inputs, device)
+            theirs = results_or_error(operation, view, inputs, "cpu")
+            context.expect(agree(operation, ours, theirs), f"{operation.name} {name}")
     if device == "cuda":
-        check_stream(context, x)
+        check_stream(context, inputs[0])
 
 
-def result_or_error(
-    operation: Operation, x: torch.Tensor, options: dict[str, int]
-) -> torch.Tensor | str:
-    """Some layouts are refused, on every device in the same words."""
+def results_or_error(operation: Operation, view: View, inputs: Inputs, device: str) -> Inputs | str:
+    """Value and gradients. Some layouts are refused, on every device in the same words."""
+    leaves = [x.to(device).requires_grad_() for x in inputs]
+    options = {"dim": 1} if operation.rows else {}
     try:
-        return operation.call(x, policy="zero", **options).cpu().contiguous()
+        y = operation.call(*map(view, leaves), policy="zero", **options)
+        # Its strides are not those of y either.
+        gradient = (
+            torch.linspace(-1, 1, y.numel()).view(y.shape[::-1]).permute(*reversed(range(y.dim())))
+        )
+        results = (y, *torch.autograd.grad(y, leaves, gradient.to(device)))
     except RuntimeError as error:
         return str(error)
-
-
-def agree(ours: torch.Tensor | str, theirs: torch.Tensor | str) -> bool:
-    if isinstance(ours, str) or isinstance(theirs, str):
-        return isinstance(ours, str) and isinstance(theirs, str) and ours == theirs
-    return same(ours, theirs)
+    return tuple(tensor.detach().cpu().contiguous() for tensor in results)
 
 
 def check_stream(context: Context, x: torch.Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from accelerator import accelerator
-from operations import DTYPES, OPERATIONS, POLICIES, Operation, inputs_for, same
+from operations import DTYPES, OPERATIONS, POLICIES, Operation, agree, inputs_for
 from operations import value_and_gradients as compute
 from stage import Context
 
@@ -40,27 +40,15 @@ def outcome(
     return results, counts(device)
 
 
-def agree(operation: Operation, a: object, b: object) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return a == b
-    if operation.exact:
-        return all(same(ours, theirs) for ours, theirs in zip(a, b, strict=True))
-    return all(close(ours, theirs) for ours, theirs in zip(a, b, strict=True))
-
-
-def close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    tolerance = 8 * torch.finfo(a.dtype).eps
-    return torch.allclose(a.double(), b.double(), tolerance, tolerance, equal_nan=True)
-
-
 def run(context: Context) -> None:
     device = accelerator(context.dry).device
     safeops.diagnostics.set_raise_mode("exact")
+    check_hits_everywhere(context, device)
     for operation in OPERATIONS:
         for dtype in DTYPES:
             for policy in POLICIES:
                 if context.left() < 5:
-                    context.note(stopped_at=f"{operation.name} {dtype} {policy}")
+                    context.lack(f"no time left from {operation.name} {dtype} {policy} on")
                     return
                 what = f"{operation.name} {str(dtype).removeprefix('torch.')} {policy}"
                 inputs = inputs_for(operation, SHAPE, dtype, 3, singular=True)
@@ -71,7 +59,6 @@ def run(context: Context) -> None:
                     our_counts == their_counts, f"{what}: counted {our_counts}, CPU {their_counts}"
                 )
         context.note(last=operation.name)
-    check_hits_everywhere(context, device)
 
 
 def check_hits_everywhere(context: Context, device: str) -> None:

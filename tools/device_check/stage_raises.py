@@ -11,8 +11,6 @@ from stage import Context
 
 import safeops
 
-MOMENTS = ("call", "check", "next call")
-
 
 def singular(device: Accelerator) -> torch.Tensor:
     x = torch.ones(6, 4, device=device.device)

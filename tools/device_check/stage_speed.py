@@ -6,7 +6,8 @@ A replay holds many calls, so that neither Python nor the launch is measured.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from accelerator import Accelerator, accelerator
@@ -18,26 +19,47 @@ COMPILED_SHAPES = ((4096, 1024), (1024, 4096))
 MEASURED = ("normalize p=2", "softmax", "log_softmax", "logsumexp", "div", "sqrt", "log")
 CALLS_PER_GRAPH = 20
 ROUNDS = 9
+# Parts of the stage's time that float32 leaves, and then the compiled peers: a compilation that was
+# begun goes on to its end.
+KEPT_FOR_COMPILED, KEPT_FOR_THE_REST = 0.6, 0.2
+LEAST_SECONDS = 5.0
+
+Row = dict[str, Any]
 
 
 def run(context: Context) -> None:
     device = accelerator(context.dry)
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     shapes = ((16, 8), (8, 16)) if context.dry else SHAPES
     measured = MEASURED[:2] if context.dry else MEASURED
     operations = [operation for operation in OPERATIONS if operation.name in measured]
-    for dtype in (torch.float32, torch.bfloat16):
-        for shape in shapes:
-            for operation in operations:
-                for direction in ("forward", "both"):
-                    if context.left() < 25:
-                        context.note(stopped_at=f"{operation.name} {shape} {dtype}")
-                        return
-                    rows.append(measure(device, operation, shape, dtype, direction))
-                    context.note(rows=rows)
-                    context.expect(rows[-1]["safeops_us"] > 0, "no time passed")
+    keep = context.seconds * KEPT_FOR_COMPILED
+    grid(context, device, operations, shapes, torch.float32, rows, keep)
     if not context.dry:
-        compiled(context, device, operations, rows)
+        compiled(context, device, operations, rows, context.seconds * KEPT_FOR_THE_REST)
+    grid(context, device, operations, shapes, torch.bfloat16, rows, LEAST_SECONDS)
+
+
+def grid(
+    context: Context,
+    device: Accelerator,
+    operations: list[Operation],
+    shapes: Sequence[tuple[int, ...]],
+    dtype: torch.dtype,
+    rows: list[Row],
+    keep: float,
+) -> None:
+    """As far as it leaves `keep` seconds."""
+    for shape in shapes:
+        copy = copy_seconds(device, shape, dtype)
+        for operation in operations:
+            for direction in ("forward", "both"):
+                if context.left() < keep:
+                    context.lack(f"no time left from {operation.name} {shape} {dtype} on")
+                    return
+                rows.append(measure(device, operation, shape, dtype, direction, copy))
+                context.note(rows=rows)
+                context.expect(rows[-1]["safeops_us"] > 0, "no time passed")
 
 
 def calls(
@@ -76,20 +98,25 @@ def tensors(
     return [(x.abs() + 0.1 if operation.positive else x).to(dtype) for x in made]
 
 
+def copy_seconds(device: Accelerator, shape: tuple[int, ...], dtype: torch.dtype) -> float:
+    source = torch.ones(shape, device=device.device, dtype=dtype)
+    target = torch.empty_like(source)
+    return replay_seconds(device, lambda: target.copy_(source))
+
+
 def measure(
     device: Accelerator,
     operation: Operation,
     shape: tuple[int, ...],
     dtype: torch.dtype,
     direction: str,
-) -> dict[str, object]:
+    copy: float,
+) -> Row:
     inputs = tensors(device, operation, shape, dtype)
     ours = replay_seconds(
         device, calls(lambda *x: operation.call(*x, policy="zero"), inputs, direction)
     )
     eager = replay_seconds(device, calls(operation.peer, inputs, direction))
-    target = torch.empty_like(inputs[0])
-    copy = replay_seconds(device, lambda: target.copy_(inputs[0]))
     return {
         "what": operation.name,
         "shape": shape,
@@ -99,26 +126,40 @@ def measure(
         "eager_us": eager * 1e6,
         "copy_us": copy * 1e6,
         "ratio_to_eager": eager / ours,
-        "copy_bytes_per_second": 2 * target.numel() * target.element_size() / copy,
+        "copy_bytes_per_second": 2 * inputs[0].numel() * inputs[0].element_size() / copy,
     }
 
 
 def compiled(
-    context: Context, device: Accelerator, operations: list[Operation], rows: list[dict]
+    context: Context,
+    device: Accelerator,
+    operations: list[Operation],
+    rows: list[Row],
+    keep: float,
 ) -> None:
-    """Compilation takes long: forward of few shapes, as far as time allows."""
-    for shape in COMPILED_SHAPES:
-        for operation in operations:
-            if context.left() < 25:
-                context.note(compile_stopped_at=f"{operation.name} {shape}")
-                return
-            inputs = tensors(device, operation, shape, torch.float32)
-            torch._dynamo.reset()
-            fused = torch.compile(operation.peer, fullgraph=True)
-            seconds = replay_seconds(device, calls(fused, inputs, "forward"))
-            key = (operation.name, shape, "float32", "forward")
-            for row in rows:
-                if (row["what"], row["shape"], row["dtype"], row["direction"]) == key:
-                    row["compiled_us"] = seconds * 1e6
-                    row["ratio_to_compiled"] = seconds * 1e6 / row["safeops_us"]
-            context.note(rows=rows)
+    """Compilation takes long: forward of few shapes, as far as it leaves `keep` seconds."""
+    wanted = {
+        (shape, operation.name): operation for shape in COMPILED_SHAPES for operation in operations
+    }
+    for row in rows:
+        operation = wanted.get((row["shape"], row["what"]))
+        if operation is None or (row["dtype"], row["direction"]) != ("float32", "forward"):
+            continue
+        if context.left() < keep:
+            context.lack(f"no time left for torch.compile from {row['what']} {row['shape']} on")
+            return
+        try:
+            seconds = compiled_seconds(device, operation, row["shape"])
+        except Exception as error:  # Inductor needs a C compiler, Triton and more of the machine.
+            context.note(compiled=f"unavailable: {type(error).__name__}: {str(error)[:500]}")
+            return
+        row["compiled_us"] = seconds * 1e6
+        row["ratio_to_compiled"] = row["compiled_us"] / row["safeops_us"]
+        context.note(rows=rows)
+
+
+def compiled_seconds(device: Accelerator, operation: Operation, shape: tuple[int, ...]) -> float:
+    inputs = tensors(device, operation, shape, torch.float32)
+    torch._dynamo.reset()
+    fused = torch.compile(operation.peer, fullgraph=True)
+    return replay_seconds(device, calls(fused, inputs, "forward"))
