@@ -94,10 +94,15 @@ std::optional<std::string> take_error(int index, CudaDevice& device) {
   return sentence(index, hit);
 }
 
-std::optional<std::string> take_error() {
-  bool has_raised = false, is_capturing = false;
+bool is_pending() {
+  bool has_raised = false;
   each_cuda_device([&](int, CudaDevice& device) { has_raised |= device.has_raised(); });
-  if (!has_raised) return std::nullopt;
+  return has_raised;
+}
+
+std::optional<std::string> take_error() {
+  bool is_capturing = false;
+  if (!is_pending()) return std::nullopt;
   each_cuda_device([&](int, CudaDevice& device) { is_capturing |= device.is_capturing(); });
   if (is_capturing) return std::nullopt;
   std::optional<std::string> taken;
@@ -124,7 +129,10 @@ std::uint64_t note_launch(const Call& call, bool captured) {
   return last_launch;
 }
 
-void throw_pending_error() { throw_if(take_error()); }
+void throw_pending_error(CudaBackend& backend, int device) {
+  // A device without a launch yet is not among those that take_error asks.
+  if (is_pending() && !backend.is_capturing(device)) throw_if(take_error());
+}
 
 namespace diagnostics {
 

@@ -60,7 +60,7 @@ Execution::Execution(Operator op, Direction direction, Policy policy, const at::
   if (!input.is_cuda()) return;
   backend_ = &cuda_backend(op, input);
   guard_.reset_device(input.device());
-  throw_pending_error();
+  throw_pending_error(*backend_, input.device().index());
 }
 
 void Execution::launch(c10::function_ref<CudaStatus(const CudaLaunch&)> kernel) {
