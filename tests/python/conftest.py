@@ -29,6 +29,12 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+# At its first backward pass the autograd engine counts devices. A fake CUDA tensor has torch
+# pretend that there is one, and with one the engine starts threads and forbids forking.
+def pytest_sessionstart() -> None:
+    torch.ones(1, requires_grad=True).sum().backward()
+
+
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
     def restore() -> None:
