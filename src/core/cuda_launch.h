@@ -42,6 +42,12 @@ template <class Arguments, class Kind>
 struct CudaKernel {
   using Function = CudaStatus(const Arguments& arguments, Kind kind, const CudaLaunch& launch);
   Function* function = nullptr;
+
+  /// For a static initialiser of that library. Returns true.
+  bool bring(Function& kernel) {
+    function = &kernel;
+    return true;
+  }
 };
 
 }  // namespace safeops

@@ -104,4 +104,20 @@ constexpr double lowest_finite(Element element) {
   return std::numeric_limits<double>::lowest();
 }
 
+/// f(E()) for the type E of elements that are stored so.
+template <class F>
+constexpr auto with_element(Element element, const F& f) {
+  switch (element) {
+    case Element::float16:
+      return f(float16());
+    case Element::bfloat16:
+      return f(bfloat16());
+    case Element::float32:
+      return f(float());
+    case Element::float64:
+      break;
+  }
+  return f(double());
+}
+
 }  // namespace safeops

@@ -8,29 +8,13 @@
 #include <type_traits>
 
 #include "core/element.h"
+#include "core/float_format.h"
 #include "core/lanes_scalar.h"
 
 SAFEOPS_BEGIN_LANES
 
 inline constexpr bool kFusedMulAdd = true;
 inline constexpr unsigned kWarp = 32, kWholeWarp = 0xFFFFFFFF;
-
-template <class T>
-struct FloatFormat;
-template <>
-struct FloatFormat<float> {
-  using Bits = std::uint32_t;
-  static constexpr int kFractionBits = 23;
-  static constexpr Bits kFraction = 0x7FFFFF;
-  static constexpr float kBias = 127;
-};
-template <>
-struct FloatFormat<double> {
-  using Bits = std::uint64_t;
-  static constexpr int kFractionBits = 52;
-  static constexpr Bits kFraction = 0xFFFFFFFFFFFFF;
-  static constexpr double kBias = 1023;
-};
 
 // The instructions that have a name for each type.
 SAFEOPS_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "core/element.h"
+#include "core/float_format.h"
 #include "core/lanes_scalar.h"
 #include "hwy/highway.h"
 
@@ -24,23 +25,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Whether mul_add rounds once. SSE4 has no such instruction.
 inline constexpr bool kFusedMulAdd = HWY_NATIVE_FMA;
-
-template <class T>
-struct FloatFormat;
-template <>
-struct FloatFormat<float> {
-  using Bits = uint32_t;
-  static constexpr int kFractionBits = 23;
-  static constexpr Bits kFraction = 0x7FFFFF;
-  static constexpr float kBias = 127;
-};
-template <>
-struct FloatFormat<double> {
-  using Bits = uint64_t;
-  static constexpr int kFractionBits = 52;
-  static constexpr Bits kFraction = 0xFFFFFFFFFFFFF;
-  static constexpr double kBias = 1023;
-};
 
 template <class T>
 struct Mask;

@@ -38,7 +38,6 @@ class ColumnRow : public RowState<Operands> {
 
  public:
   using Real = typename Operands::Real;
-  using Wide = Lanes<double>;
   using Value = double;
   static constexpr size_t kInputs = Operands::kInputs;
 

@@ -21,30 +21,12 @@ void widen_all(const void* from, std::size_t count, double* to) {
 
 void round_row_values(const double* from, std::size_t count, Element element, void* to) {
   const FloatEnvironment environment;
-  switch (element) {
-    case Element::float16:
-      return round_all<float16>(from, count, to);
-    case Element::bfloat16:
-      return round_all<bfloat16>(from, count, to);
-    case Element::float32:
-      return round_all<float>(from, count, to);
-    case Element::float64:
-      return round_all<double>(from, count, to);
-  }
+  with_element(element, [&](auto e) { round_all<decltype(e)>(from, count, to); });
 }
 
 void widen_row_values(Element element, const void* from, std::size_t count, double* to) {
   const FloatEnvironment environment;
-  switch (element) {
-    case Element::float16:
-      return widen_all<float16>(from, count, to);
-    case Element::bfloat16:
-      return widen_all<bfloat16>(from, count, to);
-    case Element::float32:
-      return widen_all<float>(from, count, to);
-    case Element::float64:
-      return widen_all<double>(from, count, to);
-  }
+  with_element(element, [&](auto e) { widen_all<decltype(e)>(from, count, to); });
 }
 
 }  // namespace safeops

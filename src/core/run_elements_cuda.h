@@ -329,19 +329,10 @@ template <template <class, class> class Cell, Direction kDirection>
 CudaStatus run_elements(const ElementArguments& arguments, const CudaLaunch& launch) {
   if (arguments.elements() == 0) return cudaSuccess;
   if (!fits_cuda(arguments)) return cudaErrorInvalidValue;
-  switch (arguments.element) {
-    case Element::float16:
-      return launch_elements<Cell<RealOf<float16>, float16>, float16, kDirection>(arguments,
-                                                                                  launch);
-    case Element::bfloat16:
-      return launch_elements<Cell<RealOf<bfloat16>, bfloat16>, bfloat16, kDirection>(arguments,
-                                                                                     launch);
-    case Element::float32:
-      return launch_elements<Cell<RealOf<float>, float>, float, kDirection>(arguments, launch);
-    case Element::float64:
-      break;
-  }
-  return launch_elements<Cell<RealOf<double>, double>, double, kDirection>(arguments, launch);
+  return with_element(arguments.element, [&](auto e) {
+    using E = decltype(e);
+    return launch_elements<Cell<RealOf<E>, E>, E, kDirection>(arguments, launch);
+  });
 }
 
 SAFEOPS_END_LANES

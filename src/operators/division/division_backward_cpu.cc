@@ -10,32 +10,13 @@
 #include "hwy/highway.h"
 
 #include "core/walk_elements_highway-inl.h"
-#include "operators/division/division_math.h"
+#include "operators/division/division_cells.h"
 
 SAFEOPS_BEGIN_LANES
 
-template <class Real, class E>
-using Rsqrt = UnaryBackward<Real, E, DivisionKind::rsqrt>;
-template <class Real, class E>
-using Sqrt = UnaryBackward<Real, E, DivisionKind::sqrt>;
-template <class Real, class E>
-using Log = UnaryBackward<Real, E, DivisionKind::log>;
-
 ElementKernel division_backward_kernel(Element element, DivisionKind kind) {
-  switch (kind) {
-    case DivisionKind::quotient:
-      return element_kernel<QuotientBackward>(element);
-    case DivisionKind::truncated:
-    case DivisionKind::floored:
-      return element_kernel<StepBackward>(element);
-    case DivisionKind::rsqrt:
-      return element_kernel<Rsqrt>(element);
-    case DivisionKind::sqrt:
-      return element_kernel<Sqrt>(element);
-    case DivisionKind::log:
-      break;
-  }
-  return element_kernel<Log>(element);
+  return with_backward_cell(
+      kind, [&]<template <class, class> class Cell>() { return element_kernel<Cell>(element); });
 }
 
 SAFEOPS_END_LANES

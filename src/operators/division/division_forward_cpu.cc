@@ -10,39 +10,13 @@
 #include "hwy/highway.h"
 
 #include "core/walk_elements_highway-inl.h"
-#include "operators/division/division_math.h"
+#include "operators/division/division_cells.h"
 
 SAFEOPS_BEGIN_LANES
 
-template <class Real, class E>
-using Quotient = QuotientForward<Real, E, DivisionKind::quotient>;
-template <class Real, class E>
-using Truncated = QuotientForward<Real, E, DivisionKind::truncated>;
-template <class Real, class E>
-using Floored = QuotientForward<Real, E, DivisionKind::floored>;
-template <class Real, class E>
-using Rsqrt = UnaryForward<Real, E, DivisionKind::rsqrt>;
-template <class Real, class E>
-using Sqrt = UnaryForward<Real, E, DivisionKind::sqrt>;
-template <class Real, class E>
-using Log = UnaryForward<Real, E, DivisionKind::log>;
-
 ElementKernel division_forward_kernel(Element element, DivisionKind kind) {
-  switch (kind) {
-    case DivisionKind::quotient:
-      return element_kernel<Quotient>(element);
-    case DivisionKind::truncated:
-      return element_kernel<Truncated>(element);
-    case DivisionKind::floored:
-      return element_kernel<Floored>(element);
-    case DivisionKind::rsqrt:
-      return element_kernel<Rsqrt>(element);
-    case DivisionKind::sqrt:
-      return element_kernel<Sqrt>(element);
-    case DivisionKind::log:
-      break;
-  }
-  return element_kernel<Log>(element);
+  return with_forward_cell(
+      kind, [&]<template <class, class> class Cell>() { return element_kernel<Cell>(element); });
 }
 
 SAFEOPS_END_LANES

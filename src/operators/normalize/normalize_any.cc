@@ -291,34 +291,26 @@ void run_backward(const RowArguments& arguments, double p, Executor& executor, H
             });
 }
 
-// Calls f with a value of the element type that the operands hold.
+// f(T()) for the type of the elements; complex ones have float32 or float64 parts.
 template <class F>
-void with_element(Element element, bool complex, const F& f) {
-  switch (element) {
-    case Element::float16:
-      return f(float16());
-    case Element::bfloat16:
-      return f(bfloat16());
-    case Element::float32:
-      return complex ? f(std::complex<float>()) : f(float());
-    case Element::float64:
-      return complex ? f(std::complex<double>()) : f(double());
-  }
+void with_number(Element element, bool complex, const F& f) {
+  if (!complex) return with_element(element, f);
+  if (element == Element::float32) return f(std::complex<float>());
+  f(std::complex<double>());
 }
 
 }  // namespace
 
 void normalize_forward_any(const RowArguments& arguments, double p, bool complex,
                            Executor& executor, Hits& hits) {
-  with_element(arguments.element, complex,
-               [&](auto element) { run_forward<decltype(element)>(arguments, p, executor, hits); });
+  with_number(arguments.element, complex,
+              [&](auto element) { run_forward<decltype(element)>(arguments, p, executor, hits); });
 }
 
 void normalize_backward_any(const RowArguments& arguments, double p, bool complex,
                             Executor& executor, Hits& hits) {
-  with_element(arguments.element, complex, [&](auto element) {
-    run_backward<decltype(element)>(arguments, p, executor, hits);
-  });
+  with_number(arguments.element, complex,
+              [&](auto element) { run_backward<decltype(element)>(arguments, p, executor, hits); });
 }
 
 }  // namespace safeops

@@ -43,22 +43,11 @@ namespace safeops {
 
 CudaStatus normalize_backward_cuda(const RowArguments& arguments, NormOrder order,
                                    const CudaLaunch& launch) {
-  switch (arguments.element) {
-    case Element::float16:
-      return device::run_backward<float16>(arguments, order, launch);
-    case Element::bfloat16:
-      return device::run_backward<bfloat16>(arguments, order, launch);
-    case Element::float32:
-      return device::run_backward<float>(arguments, order, launch);
-    case Element::float64:
-      break;
-  }
-  return device::run_backward<double>(arguments, order, launch);
+  return with_element(arguments.element, [&](auto e) {
+    return device::run_backward<decltype(e)>(arguments, order, launch);
+  });
 }
 
-const bool normalize_backward_is_ready = [] {
-  normalize_backward_on_cuda.function = normalize_backward_cuda;
-  return true;
-}();
+const bool normalize_backward_is_ready = normalize_backward_on_cuda.bring(normalize_backward_cuda);
 
 }  // namespace safeops

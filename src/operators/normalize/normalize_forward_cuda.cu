@@ -41,22 +41,11 @@ namespace safeops {
 
 CudaStatus normalize_forward_cuda(const RowArguments& arguments, NormOrder order,
                                   const CudaLaunch& launch) {
-  switch (arguments.element) {
-    case Element::float16:
-      return device::run_forward<float16>(arguments, order, launch);
-    case Element::bfloat16:
-      return device::run_forward<bfloat16>(arguments, order, launch);
-    case Element::float32:
-      return device::run_forward<float>(arguments, order, launch);
-    case Element::float64:
-      break;
-  }
-  return device::run_forward<double>(arguments, order, launch);
+  return with_element(arguments.element, [&](auto e) {
+    return device::run_forward<decltype(e)>(arguments, order, launch);
+  });
 }
 
-const bool normalize_forward_is_ready = [] {
-  normalize_forward_on_cuda.function = normalize_forward_cuda;
-  return true;
-}();
+const bool normalize_forward_is_ready = normalize_forward_on_cuda.bring(normalize_forward_cuda);
 
 }  // namespace safeops

@@ -44,16 +44,8 @@ void run_order(const RowArguments& arguments, NormOrder order, Hits& hits) {
 
 template <class Pass>
 void run_plain(const RowArguments& arguments, NormOrder order, Hits& hits) {
-  switch (arguments.element) {
-    case Element::float16:
-      return run_order<Pass, float16>(arguments, order, hits);
-    case Element::bfloat16:
-      return run_order<Pass, bfloat16>(arguments, order, hits);
-    case Element::float32:
-      return run_order<Pass, float>(arguments, order, hits);
-    case Element::float64:
-      return run_order<Pass, double>(arguments, order, hits);
-  }
+  with_element(arguments.element,
+               [&](auto e) { run_order<Pass, decltype(e)>(arguments, order, hits); });
 }
 
 }  // namespace

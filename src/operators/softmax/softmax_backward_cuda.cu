@@ -57,22 +57,11 @@ namespace safeops {
 
 CudaStatus softmax_backward_cuda(const RowArguments& arguments, SoftmaxKind kind,
                                  const CudaLaunch& launch) {
-  switch (arguments.storage.input[0]) {
-    case Element::float16:
-      return device::run_backward<float16>(arguments, kind, launch);
-    case Element::bfloat16:
-      return device::run_backward<bfloat16>(arguments, kind, launch);
-    case Element::float32:
-      return device::run_backward<float>(arguments, kind, launch);
-    case Element::float64:
-      break;
-  }
-  return device::run_backward<double>(arguments, kind, launch);
+  return with_element(arguments.storage.input[0], [&](auto e) {
+    return device::run_backward<decltype(e)>(arguments, kind, launch);
+  });
 }
 
-const bool softmax_backward_is_ready = [] {
-  softmax_backward_on_cuda.function = softmax_backward_cuda;
-  return true;
-}();
+const bool softmax_backward_is_ready = softmax_backward_on_cuda.bring(softmax_backward_cuda);
 
 }  // namespace safeops

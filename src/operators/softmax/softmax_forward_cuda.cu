@@ -55,22 +55,11 @@ namespace safeops {
 
 CudaStatus softmax_forward_cuda(const RowArguments& arguments, SoftmaxKind kind,
                                 const CudaLaunch& launch) {
-  switch (arguments.storage.input[0]) {
-    case Element::float16:
-      return device::run_forward<float16>(arguments, kind, launch);
-    case Element::bfloat16:
-      return device::run_forward<bfloat16>(arguments, kind, launch);
-    case Element::float32:
-      return device::run_forward<float>(arguments, kind, launch);
-    case Element::float64:
-      break;
-  }
-  return device::run_forward<double>(arguments, kind, launch);
+  return with_element(arguments.storage.input[0], [&](auto e) {
+    return device::run_forward<decltype(e)>(arguments, kind, launch);
+  });
 }
 
-const bool softmax_forward_is_ready = [] {
-  softmax_forward_on_cuda.function = softmax_forward_cuda;
-  return true;
-}();
+const bool softmax_forward_is_ready = softmax_forward_on_cuda.bring(softmax_forward_cuda);
 
 }  // namespace safeops
